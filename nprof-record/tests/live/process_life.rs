@@ -310,6 +310,61 @@ fn existing_descendants_are_recorded_on_request() {
     }
 }
 
+/// A thread executes the program again after the first thread has exited, and with that gets its id. It
+/// then prints the id that it had, works before and after reading a byte, and exits. With one argument,
+/// the program only works.
+const LEAVES_ITS_ID: &str = "static void *thread(void *program) {
+    char tid[16]; snprintf(tid, sizeof tid, \"%d\", gettid());
+    usleep(300000);
+    execl(program, program, \"again\", tid, (char *)0);
+    return 0;
+}
+int main(int count, char **words) {
+    char byte; pthread_t t;
+    if (count == 2) { burn(400); return 0; }
+    if (count > 2) { burn(50); puts(words[2]); fflush(stdout); read(0, &byte, 1); burn(50); return 0; }
+    pthread_create(&t, 0, thread, words[0]); pthread_exit(0);
+}";
+
+#[test]
+fn process_with_the_former_id_of_a_thread_is_not_recorded() {
+    let Some((_directory, program, file)) = compile("leaves-its-id", LEAVES_ITS_ID) else { return };
+    let mut recording = recorder(&["--follow", "system", "-o", &file, "--", &program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(recording.stdout.take().expect("piped")).lines();
+    let Some(line) = lines.next() else {
+        let output = recording.wait_with_output().expect("it ends");
+        return eprintln!("SKIPPED: {}", stderr(&output));
+    };
+    let tid: u32 = line.expect("UTF-8").parse().expect("an id");
+    // Another process may take the id first.
+    let is_reused = (0..100).any(|_| {
+        if fs::write("/proc/sys/kernel/ns_last_pid", (tid - 1).to_string()).is_err() {
+            return false;
+        }
+        let mut other = Command::new(&program).arg("other").spawn().expect("it runs");
+        let is_same = other.id() == tid;
+        if !is_same {
+            other.kill().expect("ours");
+        }
+        other.wait().expect("it ends");
+        is_same
+    });
+    recording.stdin.take().expect("piped").write_all(b"x").expect("it reads");
+    let message = stderr(&recording.wait_with_output().expect("it ends"));
+    if !is_reused {
+        return eprintln!("SKIPPED: no process got the id {tid}");
+    }
+    let stream = Stream::from_file(&file);
+    assert!(stream.samples.len() > 20, "{message}");
+    // With the other process it would be five times as much.
+    assert!(stream.coverage() < 2.0, "{message}");
+}
+
 /// A child works for 500 ms and prints its id, then its parent, which has waited for it, exits at
 /// once. With an argument nothing waits for the child.
 const WAITS_AND_EXITS: &str = "int main(int count, char **words) {
