@@ -21,8 +21,8 @@ pub(crate) struct WaitEvent {
 }
 
 impl WaitEvent {
-    /// Returns the weight of a wait of `size` ns that stands for `hits` periods if it is shorter than
-    /// one; each period is hit with the probability `size / period`. In expectation, the weight is the
+    /// Returns the weight of a wait of `size` ns, which is `hits` periods if it is shorter than one;
+    /// each period is hit with the probability `size / period`. In expectation, the weight is the
     /// size and the count the size in periods.
     pub(crate) fn weight(self, size: u64, hits: u64, random: &mut Random) -> Weight {
         let period = self.period.max(1);

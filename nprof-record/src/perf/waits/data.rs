@@ -81,8 +81,7 @@ pub(crate) struct Wait {
     pub(crate) until_ns: u64,
     /// The last part, in which the thread waited for a CPU.
     pub(crate) runnable_ns: u64,
-    /// The number of periods that the parts stand for if they are shorter than one; 0 if a part was not
-    /// chosen.
+    /// The weights of the parts in periods if they are shorter than one; 0 if a part was not chosen.
     pub(crate) blocked_hits: u64,
     pub(crate) runnable_hits: u64,
     pub(crate) place: WaitPlace,
