@@ -445,7 +445,8 @@ impl Preload {
             descriptors: events.has_descriptors(),
             // A lost release would look like a leak.
             wait: true,
-            acknowledge: false,
+            // Without records of mappings they must be read before it exits.
+            acknowledge: !plan.has_records,
         };
         let environment = environment::with_library(std::env::vars_os(), &library, &settings);
         Ok(Self { events, environment, listener: Cell::new(Some(listener)) })

@@ -80,8 +80,8 @@ pub(crate) fn traced(format: &str, name: &str) -> Result<WeightField, String> {
     })
 }
 
-/// Parses a line such as `field:long ret;	offset:16;	size:8;	signed:1;`. None if it is not the
-/// field of an integer.
+/// Parses a line such as `field:long ret; offset:16; size:8; signed:1;`, with tabs between the parts.
+/// None if it is not the field of an integer.
 fn parse_line(line: &str) -> Option<(&str, TracedField)> {
     let mut parts = line.trim().split(';').map(str::trim);
     let declaration = parts.next()?.strip_prefix("field:")?;

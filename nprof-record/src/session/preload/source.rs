@@ -1,7 +1,7 @@
 //! The rings of the processes that have loaded the library.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use nprof_preload::protocol::{Hello, Record};
@@ -62,6 +62,8 @@ struct Process {
     /// Its id in its own namespace.
     inner_pid: u32,
     ring: Ring,
+    /// Its connection, until its start was handed over: the process may wait for the end of it.
+    socket: Option<OwnedFd>,
     /// Its exit; `None` if no descriptor of it could be opened: it had exited by then.
     exit: Option<ProcessFd>,
     /// True once it has exited or has executed another image.
@@ -128,11 +130,12 @@ impl Rate {
 
 impl Process {
     fn new(connection: Connection, now_ns: u64) -> Self {
-        let Connection { pid, hello, ring, socket: _ } = connection;
+        let Connection { pid, hello, ring, socket } = connection;
         let pid = pid as u32;
         Self {
             pid,
             inner_pid: hello.pid,
+            socket: Some(socket),
             exit: ProcessFd::open(pid).ok(),
             ring,
             has_ended: false,
@@ -192,6 +195,7 @@ impl Process {
         match self.next {
             Next::Started(hello, first) => {
                 handle(id(self.pid), PreloadContent::Started(hello));
+                self.socket = None;
                 self.next = first.map_or(Next::Nothing, Next::Written);
                 if let Some(record) = first.and_then(|kind| Record::parse(kind, &self.buffer)) {
                     self.time_ns = self.time_ns.max(record.time_ns);
@@ -397,8 +401,7 @@ mod tests {
 
     #[test]
     fn distance_grows_at_once_and_shrinks_after_a_second() {
-        let mut rate = Rate::default();
-        rate.samples = 900;
+        let mut rate = Rate { samples: 900, ..Rate::default() };
         assert_eq!(rate.adapted(RATE_WINDOW_NS / 2, 4096, 1000), None, "the window is not over");
         assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), Some(4096 * 16), "9 times too many");
         for window in 2..11 {
