@@ -8,6 +8,7 @@ mod cost;
 mod descriptors;
 mod exact;
 mod hostile;
+mod library;
 mod processes;
 mod recorder;
 mod sampled;
