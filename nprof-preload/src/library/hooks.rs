@@ -261,6 +261,15 @@ unsafe extern "C" fn find_free() -> *mut c_void {
     find(&NEXT_FREE, c"free")
 }
 
+/// Finds the next definitions of malloc and free, for the reasons of `next::find_all`.
+pub(super) fn find_all() {
+    // SAFETY: the functions have no arguments and no conditions.
+    unsafe {
+        find_malloc();
+        find_free();
+    }
+}
+
 /// Returns the next definition of a function and remembers it; a function that returns null if there is none now.
 fn find(target: &Target, name: &CStr) -> *mut c_void {
     let Some(address) = symbols::next(name) else { return return_null as *mut c_void };

@@ -9,6 +9,12 @@ use super::symbols;
 /// Defines a function for each symbol that returns the next definition; None if no loaded object has one.
 macro_rules! next {
     ($($name:ident($($argument:ty),* $(; $variadic:tt)?) -> $result:ty;)*) => {
+        /// Finds all of them: a forked child must not search, since the dynamic linker's lock may be that of a
+        /// thread that the child does not have, and a signal handler must not either.
+        pub(super) fn find_all() {
+            $(let _ = $name();)*
+        }
+
         $(
             pub(super) fn $name() -> Option<unsafe extern "C" fn($($argument),* $(, $variadic)?) -> $result> {
                 static ADDRESS: AtomicUsize = AtomicUsize::new(0);

@@ -15,6 +15,11 @@ use super::{memory, shadow, symbols};
 /// Defines the hooks of operators new: their first argument is the size.
 macro_rules! operators_new {
     ($($name:ident)*) => {
+        fn find_new() {
+            // SAFETY: the functions have no arguments and no conditions.
+            unsafe { $($name::find();)* }
+        }
+
         $(
             #[allow(non_snake_case)]
             mod $name {
@@ -34,7 +39,7 @@ macro_rules! operators_new {
                     resolve_and_jump!(find)
                 }
 
-                unsafe extern "C" fn find() -> *mut c_void {
+                pub(super) unsafe extern "C" fn find() -> *mut c_void {
                     choose(symbol!($name), &TARGET, &NEXT, counted as *mut c_void, hooks::return_null as *mut c_void)
                 }
 
@@ -75,6 +80,11 @@ macro_rules! operators_new {
 /// Defines the hooks of functions that free their first argument; `free` takes the place of a missing definition.
 macro_rules! operators_delete {
     ($($name:ident)*) => {
+        fn find_delete() {
+            // SAFETY: the functions have no arguments and no conditions.
+            unsafe { $($name::find();)* }
+        }
+
         $(
             #[allow(non_snake_case)]
             mod $name {
@@ -94,7 +104,7 @@ macro_rules! operators_delete {
                     resolve_and_jump!(find)
                 }
 
-                unsafe extern "C" fn find() -> *mut c_void {
+                pub(super) unsafe extern "C" fn find() -> *mut c_void {
                     choose(symbol!($name), &TARGET, &NEXT, checked as *mut c_void, hooks::free as *mut c_void)
                 }
 
@@ -137,6 +147,12 @@ fn choose(
     // Release: a thread that jumps to the hook sees its next definition. x86-64 orders loads.
     target.store(chosen, Ordering::Release);
     chosen
+}
+
+/// Finds the next definitions of all operators that are loaded now, for the reasons of `next::find_all`.
+pub(super) fn find_all() {
+    find_new();
+    find_delete();
 }
 
 operators_new! {
