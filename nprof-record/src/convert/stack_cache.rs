@@ -1,8 +1,11 @@
-//! The latest stack of each thread: most of its callers are those of the next sample, too, and need no
-//! further look-up. Pure.
+//! The nodes of known stacks, by addresses: most samples need no look-up of their frames. Pure.
+//!
+//! Most callers of a sample are those of the sample before in its thread. The further ones are mostly
+//! known by an *edge*: from a node, by the address of a callee, to the node of that.
 
 use std::rc::{Rc, Weak};
 
+use nprof_object::RuntimeAddress;
 use nprof_stream::{Mark, NodeId};
 
 use crate::convert::address_space::AddressSpace;
@@ -11,9 +14,46 @@ use crate::unwind::FrameAddress;
 /// The number of stacks. Threads whose ids have the same remainder share one.
 const STACKS: u32 = 16;
 
-/// The latest stacks of threads.
+/// The number of edges, as a power of two. Each takes 32 bytes, so all fit into the processor's cache.
+const EDGES_LOG: u32 = 13;
+
+/// The latest stacks of threads, and the edges of all of them.
 #[derive(Debug)]
-pub(crate) struct StackCache(Vec<LatestStack>);
+pub(crate) struct StackCache {
+    stacks: Vec<LatestStack>,
+    /// By a hash; one edge replaces another. Empty before the first.
+    edges: Vec<Edge>,
+    /// The number of states of address spaces so far.
+    spaces: u64,
+}
+
+/// A call from the innermost frame of a node, in one state of an address space.
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    /// The number of that state; 0 if the edge is unused.
+    space: u64,
+    caller: NodeId,
+    callee: NodeId,
+    /// The address of the callee's frame.
+    address: FrameAddress,
+}
+
+impl Edge {
+    const UNUSED: Self = Self {
+        space: 0,
+        caller: NodeId::NONE,
+        callee: NodeId::NONE,
+        address: FrameAddress::Instruction(RuntimeAddress(0)),
+    };
+
+    /// Returns the index of an edge.
+    fn index(space: u64, caller: NodeId, address: FrameAddress) -> usize {
+        let caller = u64::from(caller.0).rotate_right(24);
+        let key = address.value().0 ^ caller ^ space.rotate_right(12);
+        // Fibonacci hashing: the upper bits depend on all bits of the key.
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - EDGES_LOG)) as usize
+    }
+}
 
 /// The latest stack of a thread, in one state of its address space.
 #[derive(Debug, Default)]
@@ -21,6 +61,8 @@ pub(crate) struct LatestStack {
     /// A change of the address space moves it, since this reference keeps its memory from being used
     /// again (`Rc::make_mut`).
     maps: Weak<AddressSpace>,
+    /// The number of that state.
+    space: u64,
     /// The reason why the stack is incomplete: the frame at its root. `None` before the first stack.
     mark: Option<Mark>,
     /// The addresses that have nodes, root first.
@@ -53,21 +95,27 @@ impl KnownPart {
 
 impl Default for StackCache {
     fn default() -> Self {
-        Self((0..STACKS).map(|_| LatestStack::default()).collect())
+        let stacks = (0..STACKS).map(|_| LatestStack::default()).collect();
+        Self { stacks, edges: Vec::new(), spaces: 0 }
     }
 }
 
 impl StackCache {
     /// Returns the latest stack of a thread; an empty one if its address space has changed.
     pub(crate) fn of(&mut self, tid: u32, maps: &Rc<AddressSpace>) -> &mut LatestStack {
-        let stack = &mut self.0[(tid % STACKS) as usize];
-        if stack.maps.as_ptr() != Rc::as_ptr(maps) {
-            *stack = LatestStack { maps: Rc::downgrade(maps), ..LatestStack::default() };
+        let at = (tid % STACKS) as usize;
+        if self.stacks[at].maps.as_ptr() != Rc::as_ptr(maps) {
+            // Another thread may use the same.
+            let same = self.stacks.iter().find(|stack| stack.maps.as_ptr() == Rc::as_ptr(maps));
+            let space = same.map_or(self.spaces + 1, |stack| stack.space);
+            self.spaces = self.spaces.max(space);
+            self.stacks[at] =
+                LatestStack { maps: Rc::downgrade(maps), space, ..LatestStack::default() };
         }
-        stack
+        &mut self.stacks[at]
     }
 
-    /// Returns the outer part of a stack, leaf first, that the latest stack of the thread has, too.
+    /// Returns the outer part of a stack, leaf first, that is known. It becomes the latest of the thread.
     pub(crate) fn known_part(
         &mut self,
         tid: u32,
@@ -75,8 +123,12 @@ impl StackCache {
         mark: Mark,
         addresses: &[FrameAddress],
     ) -> KnownPart {
-        let known = self.of(tid, &maps).known(mark, addresses);
-        let (addresses, node) = known.unwrap_or((0, NodeId::NONE));
+        self.of(tid, &maps);
+        let latest = &mut self.stacks[(tid % STACKS) as usize];
+        latest.keep_common(mark, addresses);
+        latest.add_known(addresses, &self.edges);
+        let (addresses, node) = (latest.nodes.len(), latest.nodes.last().copied());
+        let node = node.unwrap_or(NodeId::NONE);
         KnownPart { addresses, node, ..KnownPart::none(tid, maps, mark, true) }
     }
 
@@ -97,11 +149,19 @@ impl StackCache {
         let nodes = nodes.get(first..last).unwrap_or_default();
         let latest = self.of(known.tid, &known.maps);
         latest.update(known.mark, addresses, known.addresses, nodes);
+        if self.edges.is_empty() {
+            self.edges.resize(1 << EDGES_LOG, Edge::UNUSED);
+        }
+        let latest = &self.stacks[(known.tid % STACKS) as usize];
+        for edge in latest.edges_from(known.addresses) {
+            self.edges[Edge::index(edge.space, edge.caller, edge.address)] = edge;
+        }
     }
 
     /// Drops all nodes, for a new epoch.
     pub(crate) fn drop_nodes(&mut self) {
-        self.0.iter_mut().for_each(LatestStack::drop_nodes);
+        self.stacks.iter_mut().for_each(LatestStack::drop_nodes);
+        self.edges.fill(Edge::UNUSED);
     }
 }
 
@@ -119,18 +179,51 @@ impl LatestStack {
         self.mark.filter(|mark| is_same && *mark != Mark::MaxDepth)
     }
 
-    /// Returns the number of addresses on the outer side of a stack, leaf first, that the latest stack
-    /// has, too, and the node of the innermost of them. None if there are none.
-    fn known(&self, mark: Mark, addresses: &[FrameAddress]) -> Option<(usize, NodeId)> {
+    /// Drops all but the addresses on the outer side that a stack, leaf first, has, too.
+    fn keep_common(&mut self, mark: Mark, addresses: &[FrameAddress]) {
         if self.mark != Some(mark) {
-            return None;
+            self.mark = Some(mark);
+            return self.drop_nodes();
         }
         let pairs = self.addresses.iter().zip(addresses.iter().rev());
-        let known = pairs.take_while(|(ours, theirs)| ours == theirs).count();
-        Some((known, *self.nodes.get(known.checked_sub(1)?)?))
+        let common = pairs.take_while(|(ours, theirs)| ours == theirs).count();
+        self.addresses.truncate(common);
+        self.nodes.truncate(common);
     }
 
-    /// Takes a stack, leaf first, with the nodes of the addresses that [`Self::known`] has not counted,
+    /// Returns the node below which the next address lies. None if it is not known: that of the mark at
+    /// the root.
+    fn parent(&self, next: usize) -> Option<NodeId> {
+        match next.checked_sub(1) {
+            Some(last) => self.nodes.get(last).copied(),
+            None => (self.mark == Some(Mark::None)).then_some(NodeId::NONE),
+        }
+    }
+
+    /// Adds the addresses of a stack, leaf first, that follow those it has, as far as edges are known.
+    fn add_known(&mut self, addresses: &[FrameAddress], edges: &[Edge]) {
+        let Some(mut caller) = self.parent(self.nodes.len()) else { return };
+        for &address in addresses.iter().rev().skip(self.nodes.len()) {
+            let edge = edges.get(Edge::index(self.space, caller, address));
+            let is_same = |edge: &&Edge| {
+                (edge.space, edge.caller, edge.address) == (self.space, caller, address)
+            };
+            let Some(edge) = edge.filter(is_same) else { return };
+            caller = edge.callee;
+            self.addresses.push(address);
+            self.nodes.push(caller);
+        }
+    }
+
+    /// Returns the edges to the nodes from the number `first` on.
+    fn edges_from(&self, first: usize) -> impl Iterator<Item = Edge> {
+        let callees = self.addresses.iter().zip(&self.nodes).enumerate().skip(first);
+        callees.filter_map(|(at, (&address, &callee))| {
+            Some(Edge { space: self.space, caller: self.parent(at)?, callee, address })
+        })
+    }
+
+    /// Takes a stack, leaf first, with the nodes of the addresses that were not known,
     /// root first.
     fn update(&mut self, mark: Mark, addresses: &[FrameAddress], known: usize, nodes: &[NodeId]) {
         self.mark = Some(mark);
@@ -149,7 +242,7 @@ impl LatestStack {
 mod tests {
     use super::*;
     use crate::convert::address_space::Mapping;
-    use nprof_object::{ImageOffset, RuntimeAddress};
+    use nprof_object::ImageOffset;
 
     /// Returns a stack, leaf first.
     fn stack(addresses: &[u64]) -> Vec<FrameAddress> {
@@ -160,17 +253,52 @@ mod tests {
         ids.iter().map(|&id| NodeId(id)).collect()
     }
 
+    /// Returns the known part of a complete stack: its length, and its innermost node.
+    fn known(cache: &mut StackCache, maps: &Rc<AddressSpace>, addresses: &[u64]) -> (usize, u32) {
+        let known = cache.known_part(7, maps.clone(), Mark::None, &stack(addresses));
+        (known.addresses, known.node.0)
+    }
+
+    /// Adds a stack with the nodes of its part that is not known, root first.
+    fn add(
+        cache: &mut StackCache,
+        maps: &Rc<AddressSpace>,
+        mark: Mark,
+        addresses: &[u64],
+        ids: &[u32],
+    ) {
+        let addresses = stack(addresses);
+        let known = cache.known_part(7, maps.clone(), mark, &addresses);
+        cache.update(&known, &addresses, &nodes(ids));
+    }
+
     #[test]
-    fn callers_of_the_latest_stack_are_known() {
-        let mut latest = LatestStack::default();
-        assert_eq!(latest.known(Mark::None, &stack(&[3, 2, 1])), None);
-        latest.update(Mark::None, &stack(&[3, 2, 1]), 0, &nodes(&[10, 20, 30]));
-        assert_eq!(latest.known(Mark::None, &stack(&[4, 2, 1])), Some((2, NodeId(20))));
-        latest.update(Mark::None, &stack(&[5, 4, 2, 1]), 2, &nodes(&[40, 50]));
-        assert_eq!(latest.known(Mark::None, &stack(&[5, 4, 2, 1])), Some((4, NodeId(50))));
-        assert_eq!(latest.known(Mark::None, &stack(&[2, 1])), Some((2, NodeId(20))));
-        assert_eq!(latest.known(Mark::None, &stack(&[1, 2])), None);
-        assert_eq!(latest.known(Mark::Unmapped, &stack(&[2, 1])), None, "another root");
+    fn callers_of_earlier_stacks_are_known() {
+        let (mut cache, maps) = (StackCache::default(), Rc::default());
+        assert_eq!(known(&mut cache, &maps, &[3, 2, 1]), (0, 0));
+        add(&mut cache, &maps, Mark::None, &[3, 2, 1], &[10, 20, 30]);
+        assert_eq!(known(&mut cache, &maps, &[4, 2, 1]), (2, 20));
+        add(&mut cache, &maps, Mark::None, &[5, 4, 2, 1], &[40, 50]);
+        assert_eq!(known(&mut cache, &maps, &[5, 4, 2, 1]), (4, 50), "the latest");
+        assert_eq!(known(&mut cache, &maps, &[6, 3, 2, 1]), (3, 30), "one before");
+        assert_eq!(known(&mut cache, &maps, &[2, 1]), (2, 20));
+        assert_eq!(known(&mut cache, &maps, &[1, 2]), (0, 0), "another root");
+        assert_eq!(known(&mut cache, &maps, &[5, 4, 2, 1]), (4, 50), "from the root on");
+    }
+
+    #[test]
+    fn callers_below_a_mark_are_known_by_the_latest_stack_alone() {
+        let (mut cache, maps) = (StackCache::default(), Rc::default());
+        add(&mut cache, &maps, Mark::None, &[2, 1], &[10, 20]);
+        // The first node is that of the mark.
+        add(&mut cache, &maps, Mark::Unmapped, &[2, 1], &[30, 40, 50]);
+        let mut known = |mark| {
+            let known = cache.known_part(7, maps.clone(), mark, &stack(&[2, 1]));
+            (known.addresses, known.node.0)
+        };
+        assert_eq!(known(Mark::Unmapped), (2, 50));
+        assert_eq!(known(Mark::None), (2, 20));
+        assert_eq!(known(Mark::Unmapped), (0, 0), "the node of the mark is not known any more");
     }
 
     #[test]
@@ -186,20 +314,22 @@ mod tests {
 
     #[test]
     fn change_of_the_address_space_or_the_epoch_forgets_the_stack() {
-        let mut cache = StackCache::default();
-        let mut maps = Rc::<AddressSpace>::default();
-        let callers = stack(&[2, 1]);
+        let (mut cache, mut maps) = (StackCache::default(), Rc::<AddressSpace>::default());
         let fill = |cache: &mut StackCache, maps: &Rc<AddressSpace>| {
-            cache.of(7, maps).update(Mark::None, &callers, 0, &nodes(&[10, 20]));
+            add(cache, maps, Mark::None, &[2, 1], &[10, 20]);
         };
         fill(&mut cache, &maps);
-        assert!(cache.of(7, &maps).known(Mark::None, &callers).is_some());
-        assert_eq!(cache.of(8, &maps).known(Mark::None, &callers), None, "another thread");
+        assert_eq!(known(&mut cache, &maps, &[2, 1]), (2, 20));
+        let mut of_thread =
+            |tid| cache.known_part(tid, maps.clone(), Mark::None, &stack(&[2, 1])).addresses;
+        assert_eq!(of_thread(8), 2, "another thread of the process");
+        let other = Rc::<AddressSpace>::default();
+        assert_eq!(cache.known_part(9, other, Mark::None, &stack(&[2, 1])).addresses, 0);
         let (start, end) = (RuntimeAddress(1), RuntimeAddress(2));
         Rc::make_mut(&mut maps).map(Mapping { start, end, offset: ImageOffset(0), image: 0 });
-        assert_eq!(cache.of(7, &maps).known(Mark::None, &callers), None, "another mapping");
+        assert_eq!(known(&mut cache, &maps, &[2, 1]), (0, 0), "another mapping");
         fill(&mut cache, &maps);
         cache.drop_nodes();
-        assert_eq!(cache.of(7, &maps).known(Mark::None, &callers), None, "another epoch");
+        assert_eq!(known(&mut cache, &maps, &[2, 1]), (0, 0), "another epoch");
     }
 }
