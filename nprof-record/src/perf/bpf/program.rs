@@ -86,9 +86,10 @@ const ABSENT_MAX_UNKNOWN: i32 = 16;
 /// The same if the recorder has requested this part of the stack: more pages than are ever copied.
 const ABSENT_MAX_REQUESTED: i32 = 1 << 16;
 
-/// Iterations of the loop in one run of a program. The verifier follows each: 20 take 3 ms, 330 in
-/// one program 150 ms.
-const ROUNDS_PER_RUN: i32 = 20;
+/// Iterations of the loop in one run of the program that copies. The verifier follows each: 20 take
+/// 3 ms, 330 150 ms. The kernel allows 33 runs, which suffice for every page of the longest copy, and
+/// for a failed read of each part.
+const ROUNDS_PER_RUN: i32 = 10;
 
 /// The maps the program uses, as their descriptors.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +100,7 @@ pub(super) struct Maps {
     pub(super) buffers: i32,
     /// The events that write chunks.
     pub(super) events: i32,
-    /// The program that goes on after the first [`ROUNDS_PER_RUN`]. The kernel allows 32 such calls.
+    /// The program that copies, see [`copier`].
     pub(super) programs: i32,
 }
 
@@ -116,7 +117,8 @@ pub(super) struct ProgramConfig {
     pub(super) kernel: bool,
 }
 
-/// Returns the instructions of the program.
+/// Returns the instructions of the program that events run. It decides what to copy, and goes on with
+/// [`copier`], so that only one program has the loop.
 pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
     let mut code = Assembler::default();
     let [out, rejected] = [(); 2].map(|()| code.label());
@@ -125,7 +127,7 @@ pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
     stack_pointer(&mut code, config.kernel, out);
     limits(&mut code, config, out);
     room(&mut code, config, maps, out);
-    copy(&mut code, maps, out);
+    go_on(&mut code, maps);
     code.bind(out);
     code.set(R0, 1);
     code.exit();
@@ -135,9 +137,9 @@ pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
     code.finish()
 }
 
-/// Returns the instructions of the program that goes on where another run has stopped, by the
+/// Returns the instructions of the program that copies, from where another run has stopped, by the
 /// variables in the buffer.
-pub(super) fn continuation(maps: Maps) -> Vec<u64> {
+pub(super) fn copier(maps: Maps) -> Vec<u64> {
     let mut code = Assembler::default();
     let out = code.label();
     code.set(R6, R1);
@@ -400,27 +402,32 @@ fn write(code: &mut Assembler, maps: Maps, out: Label) {
     code.call(PERF_EVENT_OUTPUT);
 }
 
-/// Emits the loop that writes chunks from [`BUFFER_AT`] up to [`BUFFER_END`], and then from
-/// [`BUFFER_NEXT`] on. An iteration reads a part, or a page of a part in which some are absent.
-fn copy(code: &mut Assembler, maps: Maps, out: Label) {
-    let [piece, next, go_on, more, got] = [(); 5].map(|()| code.label());
-    let [absent, requested, advanced, written] = [(); 4].map(|()| code.label());
-    code.set(R1, ROUNDS_PER_RUN);
-    code.store(R10, ROUNDS, R1);
-    code.jump(next);
-    code.bind(go_on);
+/// Emits code that goes on with a run of [`copier`].
+fn go_on(code: &mut Assembler, maps: Maps) {
     code.set(R1, R6);
     code.load_map(R2, maps.programs);
     code.set(R3, 0);
     // Returns only if it fails.
     code.call(TAIL_CALL);
+}
+
+/// Emits the loop that writes chunks from [`BUFFER_AT`] up to [`BUFFER_END`], and then from
+/// [`BUFFER_NEXT`] on. An iteration reads a part, or a page of a part in which some are absent.
+fn copy(code: &mut Assembler, maps: Maps, out: Label) {
+    let [piece, next, next_run, more, got] = [(); 5].map(|()| code.label());
+    let [absent, requested, advanced, written] = [(); 4].map(|()| code.label());
+    code.set(R1, ROUNDS_PER_RUN);
+    code.store(R10, ROUNDS, R1);
+    code.jump(next);
+    code.bind(next_run);
+    go_on(code, maps);
     code.jump(out);
     code.bind(piece);
     code.set(R1, PART - 1);
     code.store(R9, BUFFER_UNIT, R1);
     code.bind(next);
     code.load(R1, R10, ROUNDS);
-    code.jump_when(R1, JumpIf::Equal, 0, go_on);
+    code.jump_when(R1, JumpIf::Equal, 0, next_run);
     code.compute(Sub, R1, 1);
     code.store(R10, ROUNDS, R1);
     code.load(R7, R9, BUFFER_AT);

@@ -78,8 +78,8 @@ impl BpfStackCopier {
             kernel: true,
         };
         let program = load(&Kernel, config, maps)?;
-        let continuation = Kernel.load(&program::continuation(maps)).ok()?;
-        sys::bpf_map_set(&programs, 0, &continuation).ok()?;
+        let copier = Kernel.load(&program::copier(maps)).ok()?;
+        sys::bpf_map_set(&programs, 0, &copier).ok()?;
         let words = Rc::new(SharedWords::map(&words, count).ok()?);
         Some(Self {
             program,
