@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::path::Path;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -78,6 +79,11 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
     children
 }
 
+/// True if the kernel lists the children of each thread (CONFIG_PROC_CHILDREN).
+fn has_children_files() -> bool {
+    Path::new("/proc/thread-self/children").exists()
+}
+
 /// Reads a thread. None if it has exited.
 pub(crate) fn thread_info(pid: u32, tid: u32) -> Option<ThreadInfo> {
     let mut comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
@@ -119,28 +125,35 @@ pub(crate) fn processes() -> Vec<u32> {
 pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
     let except: FxHashSet<u32> = except.iter().copied().collect();
     // The recorder may be a child of a recorded shell.
-    let is_other = |pid: &u32| *pid != std::process::id() && !except.contains(pid);
-    let parents: Vec<(u32, u32)> = processes()
-        .into_iter()
-        .filter(is_other)
-        .filter_map(|pid| Some((pid, Stat::of(pid)?.parent)))
-        .collect();
-    descendants_among(&parents, pids)
+    let own = std::process::id();
+    let is_other = |pid: &u32| *pid != own && !except.contains(pid);
+    if has_children_files() {
+        return descendants_by(pids, |pid| {
+            // A read misses a child if its predecessor in the list is removed at the same time.
+            let mut children = children(pid);
+            children.extend(self::children(pid));
+            children.retain(is_other);
+            children
+        });
+    }
+    // Without them, the parents of all processes are read.
+    let mut children: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+    for pid in processes().into_iter().filter(is_other) {
+        if let Some(stat) = Stat::of(pid) {
+            children.entry(stat.parent).or_default().push(pid);
+        }
+    }
+    descendants_by(pids, |pid| children.remove(&pid).unwrap_or_default())
 }
 
-/// Returns the descendants of some processes, without these, given each process with its parent.
-fn descendants_among(parents: &[(u32, u32)], pids: &[u32]) -> Vec<u32> {
-    let mut children: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
-    for &(pid, parent) in parents {
-        children.entry(parent).or_default().push(pid);
-    }
+/// Returns the descendants of some processes, without these, given the children of a process.
+fn descendants_by(pids: &[u32], mut children: impl FnMut(u32) -> Vec<u32>) -> Vec<u32> {
     let mut family = pids.to_vec();
     // Ids that are reused while /proc is read could form a cycle.
     let mut known: FxHashSet<u32> = pids.iter().copied().collect();
     let mut next = 0;
     while let Some(&pid) = family.get(next) {
-        let children = children.get(&pid).into_iter().flatten().copied();
-        family.extend(children.filter(|&child| known.insert(child)));
+        family.extend(children(pid).into_iter().filter(|&child| known.insert(child)));
         next += 1;
     }
     family.split_off(pids.len())
@@ -307,9 +320,13 @@ mod tests {
 
     #[test]
     fn descendants_are_found_at_all_depths() {
-        let parents = [(1, 0), (20, 1), (30, 20), (31, 20), (5, 31), (40, 2), (2, 0)];
+        let parents = [(1, 0), (20, 1), (30, 20), (31, 20), (5, 31), (31, 5), (40, 2), (2, 0)];
+        let children = |parent: u32| {
+            let children = parents.iter().filter(|(_, its)| *its == parent);
+            children.map(|(pid, _)| *pid).collect()
+        };
         let found = |pids: &[u32]| {
-            let mut found = descendants_among(&parents, pids);
+            let mut found = descendants_by(pids, children);
             found.sort_unstable();
             found
         };
