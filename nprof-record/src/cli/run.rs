@@ -652,7 +652,7 @@ impl Invocation<'_> {
             converter.set_kernel(kernel);
         }
         converter.keep_images(self.kept.take());
-        let Sources { rings, waits } = sources;
+        let Sources { mut rings, waits } = sources;
         if let Some(rings) = &rings {
             rings.enable_stack_copies(&mut converter);
         }
@@ -667,6 +667,9 @@ impl Invocation<'_> {
             converter.set_waiting(state);
         }
         if let Target::Processes(running) = &self.target {
+            if let Some(rings) = &mut rings {
+                rings.expect_quiet();
+            }
             add_running(&mut converter, running);
             if let Some(rings) = &rings
                 && !self.is_delayed()

@@ -400,6 +400,16 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// True if samples need facts that may change soon after them.
+    pub(crate) fn needs_changing_facts(&self) -> bool {
+        self.waiting.is_some() || self.resolver.has_generated_code
+    }
+
+    /// True if a BPF program copies stacks, as far as earlier samples needed them.
+    pub(crate) fn has_copy_hints(&self) -> bool {
+        self.resolver.copy_hints.is_some()
+    }
+
     /// True if threads have stacks that are deeper than their copies, so that the rings should be
     /// drained soon.
     pub(crate) fn has_deep_stacks(&self) -> bool {

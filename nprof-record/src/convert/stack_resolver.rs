@@ -62,6 +62,8 @@ pub(crate) struct StackResolver {
     kernel: Option<RunningKernel>,
     functions: RuntimeFunctions,
     unnamed: UnnamedFrames,
+    /// True if frames were in memory that may hold code generated at run time.
+    pub(crate) has_generated_code: bool,
     runtime_rules: RuntimeRules,
     pub(crate) files: OpenFileBudget,
     pub(crate) dictionary: Dictionary,
@@ -100,6 +102,7 @@ impl StackResolver {
             kernel: None,
             functions: RuntimeFunctions::default(),
             unnamed: UnnamedFrames::default(),
+            has_generated_code: false,
             runtime_rules: RuntimeRules::default(),
             files: OpenFileBudget::default(),
             dictionary: Dictionary::new(DICTIONARY_MAX),
@@ -381,6 +384,7 @@ impl StackResolver {
         index: ImageIndex,
         mapped_offset: ImageOffset,
     ) -> (ImageKey, ImageOffset) {
+        self.has_generated_code = true;
         let owner = ProcessId { pid: sample_id.pid, serial: process.serial };
         // The perf map is read only for samples in such images.
         process.jit.read_until(owner, sample_id.time, &self.functions, &self.files);

@@ -2,8 +2,8 @@
 //!
 //! A full ring wakes the recorder from the interrupt that takes a sample. If the recorder then runs
 //! on the sampled CPU, it is mostly done before the next sample: samples never hit it there, and its
-//! time counts as that of the program it interrupted. So rings are drained by the clock, before they
-//! are half as full as would wake the recorder; wake-ups remain for bursts.
+//! time counts as that of the program it interrupted. So rings are drained by the clock; wake-ups remain
+//! for bursts.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ use crate::os::procfs;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::plan::{self, OpenMode, Plan, TryOpen};
 use crate::perf::record::{RawData, SampleLayout};
-use crate::perf::ring_reader::{ChunkEvent, CpuRing, OpenEvent};
+use crate::perf::ring_reader::{ChunkEvent, CpuRing, DrainLevels, OpenEvent};
 use crate::perf::ring_set::{EventBinding, RingSet};
 use crate::perf::time_merge::TimeMerge;
 use crate::perf::waits::tracer::WaitTracer;
@@ -32,8 +32,11 @@ const SIDEBAND_RING_TASK: usize = 64 << 10;
 /// Bytes in a sideband ring at which the kernel wakes us. Mapped files may soon be deleted.
 const SIDEBAND_WATERMARK: u32 = 8 << 10;
 
-/// The most bytes in a ring before it is drained at once.
-const WAKEUP_BYTES_MAX: usize = 8 << 20;
+/// The number of the largest records for which a large ring has room.
+const RECORDS_OF_LARGE_RING: usize = 16;
+
+/// The most bytes that count as an eighth of a ring.
+const EIGHTH_MAX: usize = 4 << 20;
 
 /// Opens events for real.
 #[derive(Debug)]
@@ -260,16 +263,21 @@ impl<'a> EventOpener<'a> {
         self.copier.as_ref().is_some_and(|(numbers, _)| numbers.contains(&number))
     }
 
-    /// Returns the bytes in a ring at which it is drained at once.
-    fn wakeup_bytes(&self) -> u32 {
-        (self.size / 4).min(WAKEUP_BYTES_MAX) as u32
+    /// Returns the fill levels at which a ring is drained. A small ring has room for few records.
+    fn drain_levels(&self) -> DrainLevels {
+        let eighth = (self.size / 8).min(EIGHTH_MAX) as u64;
+        if self.size / RECORDS_OF_LARGE_RING < self.plan.common.largest_record() {
+            DrainLevels { by_clock: eighth, by_wakeup: eighth * 2 }
+        } else {
+            DrainLevels { by_clock: eighth * 2, by_wakeup: eighth }
+        }
     }
 
     /// Returns the bytes written to a ring after which the kernel wakes us. The kernel counts from
-    /// the last wake-up, not from the last drain, so this is half of [`Self::wakeup_bytes`]: the
-    /// ring is then drained at between one and one and a half times that.
+    /// the last wake-up, not from the last drain: the ring is drained when it has at most three
+    /// eighths, less than stack chunks may take.
     fn watermark(&self) -> u32 {
-        self.wakeup_bytes() / 2
+        self.drain_levels().by_clock as u32
     }
 
     fn open_for(&mut self, target: EventTarget<'_>) -> Result<(), OpenFailure> {
@@ -436,9 +444,8 @@ impl<'a> EventOpener<'a> {
                     return Err(OpenFailure::Error(error));
                 }
             };
-            let wakeup_bytes = if event.is_none() { 0 } else { self.wakeup_bytes() };
-            let ring =
-                CpuRing::new(ring, OpenEvent::new(file, event), cpu, u64::from(wakeup_bytes));
+            let levels = if event.is_none() { DrainLevels::default() } else { self.drain_levels() };
+            let ring = CpuRing::new(ring, OpenEvent::new(file, event), cpu, levels);
             self.rings.insert(key, ring);
         }
         self.bindings.insert(id, binding);

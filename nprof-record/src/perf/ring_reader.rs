@@ -184,6 +184,15 @@ impl ChunkEvent {
     }
 }
 
+/// The numbers of unread bytes at which a ring is drained.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DrainLevels {
+    /// As predicted by the rate at which it fills; 0 for no prediction.
+    pub(super) by_clock: u64,
+    /// Found after a wake-up by the kernel.
+    pub(super) by_wakeup: u64,
+}
+
 /// The ring of one CPU, with the events that fill it.
 #[derive(Debug)]
 pub(super) struct CpuRing {
@@ -210,13 +219,12 @@ pub(super) struct CpuRing {
     /// The index of the event that is polled: the first that has not hung up. Past the end if all
     /// have.
     pub(super) polled: usize,
-    /// Drain at once if this many bytes are unread.
-    wakeup_bytes: u64,
+    levels: DrainLevels,
     fill_rate: FillRate,
 }
 
 impl CpuRing {
-    pub(super) fn new(ring: Ring, first: OpenEvent, cpu: u32, wakeup_bytes: u64) -> Self {
+    pub(super) fn new(ring: Ring, first: OpenEvent, cpu: u32, levels: DrainLevels) -> Self {
         Self {
             records: RingCursor::new(ring),
             events: vec![first],
@@ -230,7 +238,7 @@ impl CpuRing {
             counted_lost: 0,
             counted_ns: 0,
             polled: 0,
-            wakeup_bytes,
+            levels,
             fill_rate: FillRate::default(),
         }
     }
@@ -245,7 +253,7 @@ impl CpuRing {
     /// True if the ring must be drained at once. A wake-up alone does not say so: the kernel counts
     /// the bytes written since the last wake-up, also those that were read since.
     pub(super) fn needs_drain(&self) -> bool {
-        self.unread() >= self.wakeup_bytes
+        self.unread() >= self.levels.by_wakeup
     }
 
     /// Returns the number of unread bytes, including those that came after the drain began.
@@ -282,10 +290,10 @@ impl CpuRing {
         self.lost.total().max(self.counted_lost)
     }
 
-    /// Returns the time until the ring is half as full as would wake us. None if nothing comes, or
-    /// if every wake-up drains it.
+    /// Returns the time until the ring is to be drained. None if nothing comes, or if only wake-ups
+    /// drain it.
     pub(super) fn max_sleep(&self) -> Option<Duration> {
-        let limit = (self.wakeup_bytes / 2).checked_sub(1)?;
+        let limit = self.levels.by_clock.checked_sub(1)?;
         self.fill_rate.time_until(limit.saturating_sub(self.records.remaining_bytes()))
     }
 

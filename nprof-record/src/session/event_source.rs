@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::perf::backlog::Backlog;
@@ -131,10 +132,12 @@ impl EventSource for RingSet {
 /// The end of a wait for sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wake {
-    /// True if the sources must be drained now or a signal has come.
+    /// True if the sources must be drained now, a signal has come, or the process has exited.
     pub(crate) is_due: bool,
     /// True if signals may be pending.
     pub(crate) has_signals: bool,
+    /// True if the polled process has exited.
+    pub(crate) has_exit: bool,
 }
 
 /// All sources of a recording.
@@ -156,12 +159,18 @@ impl SourceSet {
         self.0.iter().for_each(|source| source.disable());
     }
 
-    /// Waits for a source, a signal, or the time `until_ns`.
+    /// Waits for a source, a signal, the exit of the process with this descriptor (-1 for none), or
+    /// the time `until_ns`.
     ///
     /// # Errors
     ///
     /// Those of poll(2).
-    pub(crate) fn wait(&mut self, signals: &Signals, until_ns: u64) -> io::Result<Wake> {
+    pub(crate) fn wait(
+        &mut self,
+        signals: &Signals,
+        process: RawFd,
+        until_ns: u64,
+    ) -> io::Result<Wake> {
         let interval = self.0.iter().map(|source| source.poll_interval()).min();
         let interval_ns = interval.map_or(u64::MAX, sys::duration_ns);
         let mut now_ns = sys::monotonic_ns();
@@ -170,7 +179,8 @@ impl SourceSet {
         while now_ns < until_ns {
             // Rounded up: poll(2) with 0 ms would spin until the time comes.
             let timeout_ms = (until_ns - now_ns).min(interval_ns).div_ceil(1_000_000);
-            let wake = self.poll(signals, i32::try_from(timeout_ms).unwrap_or(i32::MAX))?;
+            let timeout_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
+            let wake = self.poll(signals, process, timeout_ms)?;
             if wake.is_due {
                 return Ok(wake);
             }
@@ -181,29 +191,30 @@ impl SourceSet {
                 is_due |= source.is_due(now_ns);
             }
             if is_due {
-                return Ok(Wake { is_due, has_signals });
+                return Ok(Wake { is_due, has_signals, has_exit: false });
             }
         }
-        Ok(Wake { is_due: false, has_signals })
+        Ok(Wake { is_due: false, has_signals, has_exit: false })
     }
 
-    fn poll(&mut self, signals: &Signals, timeout_ms: i32) -> io::Result<Wake> {
+    fn poll(&mut self, signals: &Signals, process: RawFd, timeout_ms: i32) -> io::Result<Wake> {
         // The descriptors change when tasks exit, so the list is built for each poll.
-        let mut fds = vec![libc::pollfd { fd: signals.fd(), events: libc::POLLIN, revents: 0 }];
+        let of_fd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut fds = vec![of_fd(signals.fd()), of_fd(process)];
         let mut ends = Vec::with_capacity(self.0.len());
         for source in &self.0 {
             source.add_poll_fds(&mut fds);
             ends.push(fds.len());
         }
         sys::poll(&mut fds, timeout_ms)?;
-        let has_signals = fds[0].revents != 0;
-        let mut is_due = has_signals;
-        let mut start = 1;
+        let [has_signals, has_exit] = [0, 1].map(|at: usize| fds[at].revents != 0);
+        let mut is_due = has_signals || has_exit;
+        let mut start = 2;
         for (source, end) in self.0.iter_mut().zip(ends) {
             is_due |= source.handle_poll(&fds[start..end]);
             start = end;
         }
-        Ok(Wake { is_due, has_signals })
+        Ok(Wake { is_due, has_signals, has_exit })
     }
 
     /// Returns the longest time until the next drain.

@@ -25,8 +25,11 @@ use crate::session::wait_meter::WaitMeter;
 use crate::session::workload::Workload;
 use crate::sys::{self, Exit, Signals, duration_ns};
 
-/// Longest time between two drains.
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
+/// Longest time between two drains. Each wake-up takes some 50 us of CPU time, as much as 20 samples.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The same if samples need facts that soon change: names of generated code, descriptors of waits.
+const DRAIN_TIMEOUT_CHANGING: Duration = Duration::from_millis(100);
 
 /// The same while sideband records wait: the files they name may soon be deleted.
 const DRAIN_TIMEOUT_SIDEBAND: Duration = Duration::from_millis(10);
@@ -35,13 +38,18 @@ const DRAIN_TIMEOUT_SIDEBAND: Duration = Duration::from_millis(10);
 /// process, which must happen while the frames still exist.
 const DRAIN_TIMEOUT_DEEP: Duration = Duration::from_millis(2);
 
-/// Shortest and longest interval at which attached processes and their CPU time are polled.
-const POLL_INTERVALS: (Duration, Duration) =
-    (Duration::from_millis(25), Duration::from_millis(250));
+/// The first time between two drains where a BPF program copies stacks: it copies too much of those of
+/// which the recorder has seen none. The interval then grows to the time sampled so far.
+const DRAIN_TIMEOUT_FIRST: Duration = Duration::from_millis(4);
 
-/// The poll interval grows to this share of the time sampled so far: the CPU time that a process
-/// uses between the last poll and its exit is missed.
-const POLL_SHARE: u64 = 50;
+/// Shortest and longest interval at which the CPU time of attached processes is polled.
+const POLL_INTERVALS: (Duration, Duration) =
+    (Duration::from_millis(50), Duration::from_millis(250));
+
+/// The poll interval grows to this share of the time sampled so far. When a process exits, the recorder
+/// is woken and reads its CPU time a last time; but if its parent is faster, the time since the last
+/// poll is missed.
+const POLL_SHARE: u64 = 20;
 
 /// The time between two parts of a wait that goes on.
 const ONGOING_INTERVAL_NS: u64 = 1_000_000_000;
@@ -278,30 +286,35 @@ impl Recording {
         loop {
             let until_ns = next_drain_ns.min(self.next_poll_ns(progress));
             let asleep_ns = sys::monotonic_ns();
-            let wake = self.sources.wait(&self.signals, until_ns)?;
+            let process = self.workload.process_fd();
+            let wake = self.sources.wait(&self.signals, process, until_ns)?;
             let awake_ns = sys::monotonic_ns().min(until_ns);
             progress.interval.asleep_ns += awake_ns.saturating_sub(asleep_ns);
             if wake.has_signals {
                 self.workload.handle_signals(&self.signals);
             }
-            self.poll(progress)?;
+            self.poll(progress, wake.has_exit)?;
             if let Some(reason) = self.reason_to_stop(progress) {
                 return Ok(reason);
             }
-            if !wake.is_due && sys::monotonic_ns() < next_drain_ns {
-                continue;
-            }
-            let timeout = match self.sources.drain(&mut self.converter, false) {
-                Backlog::Nothing => DRAIN_TIMEOUT,
-                _ if self.converter.has_deep_stacks() => DRAIN_TIMEOUT_DEEP,
+            let backlog = self.sources.drain(&mut self.converter, false);
+            let timeout = match backlog {
+                Backlog::Sideband | Backlog::Samples if self.converter.has_deep_stacks() => {
+                    DRAIN_TIMEOUT_DEEP
+                }
                 Backlog::Sideband => DRAIN_TIMEOUT_SIDEBAND,
-                Backlog::Samples => DRAIN_TIMEOUT,
+                _ if self.converter.needs_changing_facts() => DRAIN_TIMEOUT_CHANGING,
+                _ => DRAIN_TIMEOUT,
             };
             self.write_ongoing(progress);
             self.write_snapshot(progress);
             self.note_interval(progress);
             let now_ns = sys::monotonic_ns();
-            let sleep = timeout.min(self.sources.max_sleep());
+            let mut sleep = timeout.min(self.sources.max_sleep());
+            if self.converter.has_copy_hints() && progress.has_begun {
+                let sampled_ns = now_ns.saturating_sub(progress.begin_ns);
+                sleep = sleep.min(Duration::from_nanos(sampled_ns).max(DRAIN_TIMEOUT_FIRST));
+            }
             next_drain_ns = now_ns.saturating_add(duration_ns(sleep));
             if now_ns.saturating_sub(progress.flushed_ns) >= duration_ns(FLUSH_INTERVAL) {
                 self.converter.sink.flush();
@@ -352,8 +365,9 @@ impl Recording {
         Some(CpuTimeMeter::begin(self.cpu_time_scope.clone()?, scope, processes))
     }
 
-    /// Starts sampling once the delay is over, and polls the workload once its interval is over.
-    fn poll(&mut self, progress: &mut Progress) -> io::Result<()> {
+    /// Starts sampling once the delay is over, and polls the workload once its interval is over, or if
+    /// a process has exited.
+    fn poll(&mut self, progress: &mut Progress, has_exit: bool) -> io::Result<()> {
         let now_ns = sys::monotonic_ns();
         if !progress.has_begun && now_ns >= progress.begin_ns {
             self.sources.enable()?;
@@ -365,7 +379,7 @@ impl Recording {
         }
         let is_due = now_ns.saturating_sub(progress.polled_ns) >= progress.poll_interval_ns();
         // For a command this only reads a flag that SIGCHLD has set.
-        if is_due || self.workload.child().is_some() {
+        if is_due || has_exit || self.workload.child().is_some() {
             progress.has_exited = self.workload.has_exited();
         }
         // A command that was waited for is not in /proc any more.

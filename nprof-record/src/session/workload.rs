@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::os::fd::RawFd;
 
 use crate::os::procfs::{self, Stat};
 use crate::session::launch::Child;
@@ -126,9 +127,20 @@ impl Workload {
         }
     }
 
-    /// True if its exit is only found by polling.
+    /// True if its CPU time, or its exit, is only found by polling.
     pub(crate) fn needs_polling(&self) -> bool {
         matches!(self.kind, WorkloadKind::Processes(_))
+    }
+
+    /// Returns the descriptor of the process that is polled, which is readable once it has exited; -1
+    /// without one.
+    pub(crate) fn process_fd(&self) -> RawFd {
+        match &self.kind {
+            WorkloadKind::Processes(processes) => {
+                processes.borrow().last.as_ref().map_or(-1, ProcessFd::as_raw_fd)
+            }
+            _ => -1,
+        }
     }
 
     /// True if nothing is left to record.
