@@ -28,6 +28,9 @@ const SIDEBAND_RECORD_MAX: u64 = 4096 + 256;
 /// No record is longer: the size in its header has 16 bits.
 const RECORD_MAX: u64 = 1 << 16;
 
+/// Bytes at the start of a record that are loaded ahead.
+const PREFETCHED_BYTES: u64 = 1536;
+
 /// Shortest interval between two reads of the events' own counts of lost records. Each read
 /// interrupts the CPU of the event, and there may be thousands of events.
 const LOST_POLL_NS: u64 = 1_000_000_000;
@@ -148,6 +151,17 @@ impl RingCursor {
             self.taken = None;
             let size = self.record_at(0).map_or(0, |(header, _)| header.size);
             self.ring.advance(size);
+        }
+    }
+
+    /// Starts to load the record after the oldest, if both have `size` bytes: up to the part of the
+    /// stack that most walks need, and its end, where the length of the copy is stated.
+    pub(super) fn prefetch_next(&self, size: usize) {
+        let size = size as u64;
+        let next = self.ring.tail() + size;
+        self.ring.prefetch(next, size.min(PREFETCHED_BYTES), self.head);
+        if size > PREFETCHED_BYTES {
+            self.ring.prefetch(next + size - 8, 8, self.head);
         }
     }
 

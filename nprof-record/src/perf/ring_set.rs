@@ -288,6 +288,7 @@ impl RingSet {
             chunks.pending.clear();
         }
         ring.records.remove_oldest(size);
+        ring.records.prefetch_next(size);
     }
 
     /// Announces to the handler that a BPF program copies stacks, if one does.

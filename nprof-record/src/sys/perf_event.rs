@@ -1,5 +1,6 @@
 //! perf_event_open(2): events and their ring buffers.
 
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -9,6 +10,9 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{self, perf_event_attr, perf_event_mmap_page};
 
 use crate::sys::system::{check, page_size};
+
+/// Bytes of a line of the processor's cache.
+const CACHE_LINE: u64 = 64;
 
 /// The tasks for which an event counts.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +178,22 @@ impl Ring {
                 std::slice::from_raw_parts(data.add(start), first),
                 std::slice::from_raw_parts(data, length - first),
             )
+        }
+    }
+
+    /// Starts to load bytes into the cache, as far as they lie between the position `from` and `head`.
+    /// The kernel has written them on another CPU.
+    pub(crate) fn prefetch(&self, from: u64, length: u64, head: u64) {
+        let size = self.size() as u64;
+        let mut at = from.max(self.tail);
+        while at < from.saturating_add(length).min(head) {
+            // SAFETY: `base` is mapped with a page and `size` bytes, and the remainder is below `size`.
+            // A prefetch does not access memory as far as the program is concerned.
+            unsafe {
+                let data = self.base.cast::<i8>().add(self.page + (at & (size - 1)) as usize);
+                _mm_prefetch::<_MM_HINT_T0>(data);
+            }
+            at += CACHE_LINE;
         }
     }
 
