@@ -45,7 +45,10 @@ pub(super) fn step_by_rule(
         return Ok(Caller::None);
     }
     let cfa = caller_by_rule(registers, stack, rule, caller)?;
-    let ip = restore(arch::IP, &rule.return_address, cfa, rule.signal, registers, stack)?;
+    let ip = match &rule.return_address {
+        RegisterRule::AtCfaOffset(offset) => stack.read(cfa.wrapping_add_signed(*offset))?,
+        saved => restore(arch::IP, saved, cfa, rule.signal, registers, stack)?,
+    };
     if ip == 0 {
         return Ok(Caller::Zero);
     }
@@ -91,7 +94,12 @@ pub(super) fn caller_by_rule(
     }
     caller.set(arch::SP, cfa);
     for (register, saved) in &rule.registers {
-        match restore(*register, saved, cfa, rule.signal, registers, stack) {
+        let value = match saved {
+            // Nearly all rules, without the call.
+            RegisterRule::AtCfaOffset(offset) => stack.read(cfa.wrapping_add_signed(*offset)),
+            saved => restore(*register, saved, cfa, rule.signal, registers, stack),
+        };
+        match value {
             Ok(value) => caller.set(*register, value),
             // Most rules only need the stack pointer, so the walk may succeed without another
             // register.
@@ -103,7 +111,6 @@ pub(super) fn caller_by_rule(
 }
 
 /// Returns the value of a register in the caller.
-#[inline]
 fn restore(
     register: u16,
     saved: &RegisterRule,
