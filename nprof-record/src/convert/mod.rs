@@ -8,6 +8,7 @@ pub(crate) mod deep_stacks;
 pub mod dictionary;
 pub(crate) mod process_code;
 pub(crate) mod process_tree;
+pub(crate) mod rule_cache;
 pub(crate) mod sample_stack;
 pub(crate) mod stack_cache;
 pub(crate) mod stack_resolver;

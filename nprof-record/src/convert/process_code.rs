@@ -6,6 +6,7 @@ use nprof_object::RuntimeAddress;
 
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use crate::convert::address_space::AddressSpace;
+use crate::convert::rule_cache::RuleCache;
 use crate::image::jit::growing_file::OpenFileBudget;
 use crate::image::jit::process_jit::ProcessJit;
 use crate::image::jit::runtime_code::RuntimeFunctions;
@@ -22,6 +23,8 @@ pub(crate) struct ProcessCode<'a> {
     pub(crate) images: &'a mut ImageTable,
     /// The code that it generated at run time; None where only frames of files matter.
     pub(crate) runtime: Option<RuntimeCode<'a>>,
+    /// The cached rules, with the number of the state of the address space; None without a cache.
+    pub(crate) rules: Option<(&'a mut RuleCache, u64)>,
 }
 
 /// The code that a process generated at run time, as it was at the time of a sample.
@@ -56,12 +59,22 @@ impl ProcessCode<'_> {
 
 impl CodeMap for ProcessCode<'_> {
     fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo {
-        match self.maps.find(address) {
-            Some((image, offset)) => match self.images.unwind_info(image, offset) {
-                UnwindInfo::NoTable => self.runtime_info(image, address),
-                info => info,
-            },
-            None => UnwindInfo::Unmapped,
+        if let Some((rules, space)) = &self.rules
+            && let Some(rule) = rules.get(*space, address)
+        {
+            return UnwindInfo::Rule(rule);
+        }
+        let Some((image, offset)) = self.maps.find(address) else { return UnwindInfo::Unmapped };
+        match self.images.unwind_info(image, offset) {
+            // Its code may change.
+            UnwindInfo::NoTable => self.runtime_info(image, address),
+            UnwindInfo::Rule(rule) => {
+                if let Some((rules, space)) = &mut self.rules {
+                    rules.insert(*space, address, rule.clone());
+                }
+                UnwindInfo::Rule(rule)
+            }
+            info => info,
         }
     }
 

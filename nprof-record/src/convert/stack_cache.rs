@@ -62,7 +62,7 @@ pub(crate) struct LatestStack {
     /// again (`Rc::make_mut`).
     maps: Weak<AddressSpace>,
     /// The number of that state.
-    space: u64,
+    pub(crate) space: u64,
     /// The reason why the stack is incomplete: the frame at its root. `None` before the first stack.
     mark: Option<Mark>,
     /// The addresses that have nodes, root first.

@@ -18,6 +18,7 @@ use crate::convert::deep_stacks::watchpoints::HwBreakpoints;
 use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
 use crate::convert::process_code::{ProcessCode, RuntimeCode};
 use crate::convert::process_tree::{Process, ProcessTree};
+use crate::convert::rule_cache::RuleCache;
 use crate::convert::sample_stack;
 use crate::convert::stack_cache::{KnownPart, StackCache};
 use crate::image::jit::growing_file::OpenFileBudget;
@@ -83,6 +84,7 @@ pub(crate) struct StackResolver {
     outer_nodes: FxHashMap<*const FrameAddress, (Rc<[FrameAddress]>, NodeId)>,
     /// The latest stacks, whose callers most samples share.
     latest: StackCache,
+    rules: RuleCache,
     /// The part of the current stack that the latest stack of its thread has, too.
     known: Option<KnownPart>,
     /// The current stack: the addresses of its user part, all frames leaf first but for the known
@@ -113,6 +115,7 @@ impl StackResolver {
             outer: None,
             outer_nodes: FxHashMap::default(),
             latest: StackCache::default(),
+            rules: RuleCache::default(),
             known: None,
             addresses: Vec::new(),
             keys: Vec::new(),
@@ -248,7 +251,9 @@ impl StackResolver {
             files: &self.files,
         };
         let runtime = Some(runtime);
-        let mut code = ProcessCode { maps: &maps, images: &mut self.images, runtime };
+        let space = self.latest.of(sample_id.tid, &maps).space;
+        let rules = Some((&mut self.rules, space));
+        let mut code = ProcessCode { maps: &maps, images: &mut self.images, runtime, rules };
         let input = &sample.stack;
         let not_seen = &mut process.not_seen_since_exec;
         let (depth, addresses) = (self.depth, &mut self.addresses);
@@ -453,8 +458,8 @@ impl StackResolver {
         self.images.end_batch();
         for (pid, tid) in self.watches.end_batch() {
             let Some(process) = tree.process_mut(pid) else { continue };
-            let mut code =
-                ProcessCode { maps: &process.maps, images: &mut self.images, runtime: None };
+            let (maps, images) = (&*process.maps, &mut self.images);
+            let mut code = ProcessCode { maps, images, runtime: None, rules: None };
             self.watches.adjust(tid, &mut code);
         }
     }
