@@ -100,7 +100,11 @@ pub(crate) fn take_walked(
         UnwindInfo::Entry => Mark::None,
         UnwindInfo::Rule(rule) if rule.is_end_of_stack() => Mark::None,
         UnwindInfo::NoTable if code.analyze(*last) == AnalyzedRule::ThreadStart => Mark::None,
-        UnwindInfo::Unmapped => Mark::Unmapped,
+        UnwindInfo::Unmapped => {
+            // Functions without a frame pointer leave other values in its register.
+            addresses.pop();
+            Mark::Unmapped
+        }
         _ => Mark::UnwindFailed,
     }
 }
@@ -189,7 +193,7 @@ mod tests {
     fn walked_stack_is_complete_only_if_it_ends_at_a_known_end() {
         assert_eq!(walk(&[0x1000, 0x3005], 9), (2, Mark::None));
         assert_eq!(walk(&[0x1000, 0x2005], 9), (2, Mark::UnwindFailed));
-        assert_eq!(walk(&[0x1000, 0xa000], 9), (2, Mark::Unmapped));
+        assert_eq!(walk(&[0x1000, 0xa000], 9), (1, Mark::Unmapped));
         assert_eq!(walk(&[0x1000, 0x4005], 9), (2, Mark::None));
         assert_eq!(walk(&[0x1000, 0x4006], 9), (2, Mark::UnwindFailed));
         assert_eq!(walk(&[0x1000, 0x3005], 1), (1, Mark::MaxDepth));

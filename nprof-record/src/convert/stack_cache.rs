@@ -27,11 +27,17 @@ pub(crate) struct StackCache {
     spaces: u64,
 }
 
+/// Returns an id that no node has, for the mark at the root of a stack.
+fn caller_of_root(mark: Mark) -> NodeId {
+    if mark == Mark::None { NodeId::NONE } else { NodeId(u32::MAX - u32::from(mark.number())) }
+}
+
 /// A call from the innermost frame of a node, in one state of an address space.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     /// The number of that state; 0 if the edge is unused.
     space: u64,
+    /// A node, or [`caller_of_root`].
     caller: NodeId,
     callee: NodeId,
     /// The address of the callee's frame.
@@ -174,9 +180,9 @@ impl LatestStack {
     /// Returns the reason why a stack that the kernel walked is incomplete, if it ends at the same
     /// address as the latest. None if it does not.
     pub(crate) fn mark_of_end(&self, root: FrameAddress) -> Option<Mark> {
-        // The limit of the depth does not follow from the address.
+        // The limit of the depth does not follow from the address, nor does the address after it.
         let is_same = self.addresses.first() == Some(&root);
-        self.mark.filter(|mark| is_same && *mark != Mark::MaxDepth)
+        self.mark.filter(|mark| is_same && !matches!(mark, Mark::MaxDepth | Mark::Unmapped))
     }
 
     /// Drops all but the addresses on the outer side that a stack, leaf first, has, too.
@@ -191,18 +197,15 @@ impl LatestStack {
         self.nodes.truncate(common);
     }
 
-    /// Returns the node below which the next address lies. None if it is not known: that of the mark at
-    /// the root.
-    fn parent(&self, next: usize) -> Option<NodeId> {
-        match next.checked_sub(1) {
-            Some(last) => self.nodes.get(last).copied(),
-            None => (self.mark == Some(Mark::None)).then_some(NodeId::NONE),
-        }
+    /// Returns the caller of the address at a position: its node, or that of [`caller_of_root`].
+    fn caller(&self, position: usize) -> NodeId {
+        let last = position.checked_sub(1).and_then(|last| self.nodes.get(last)).copied();
+        last.unwrap_or_else(|| caller_of_root(self.mark.unwrap_or(Mark::None)))
     }
 
     /// Adds the addresses of a stack, leaf first, that follow those it has, as far as edges are known.
     fn add_known(&mut self, addresses: &[FrameAddress], edges: &[Edge]) {
-        let Some(mut caller) = self.parent(self.nodes.len()) else { return };
+        let mut caller = self.caller(self.nodes.len());
         for &address in addresses.iter().rev().skip(self.nodes.len()) {
             let edge = edges.get(Edge::index(self.space, caller, address));
             let is_same = |edge: &&Edge| {
@@ -218,8 +221,9 @@ impl LatestStack {
     /// Returns the edges to the nodes from the number `first` on.
     fn edges_from(&self, first: usize) -> impl Iterator<Item = Edge> {
         let callees = self.addresses.iter().zip(&self.nodes).enumerate().skip(first);
-        callees.filter_map(|(at, (&address, &callee))| {
-            Some(Edge { space: self.space, caller: self.parent(at)?, callee, address })
+        callees.map(|(position, (&address, &callee))| {
+            let caller = self.caller(position);
+            Edge { space: self.space, caller, callee, address }
         })
     }
 
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_below_a_mark_are_known_by_the_latest_stack_alone() {
+    fn callers_below_a_mark_are_known_apart_from_others() {
         let (mut cache, maps) = (StackCache::default(), Rc::default());
         add(&mut cache, &maps, Mark::None, &[2, 1], &[10, 20]);
         // The first node is that of the mark.
@@ -298,7 +302,8 @@ mod tests {
         };
         assert_eq!(known(Mark::Unmapped), (2, 50));
         assert_eq!(known(Mark::None), (2, 20));
-        assert_eq!(known(Mark::Unmapped), (0, 0), "the node of the mark is not known any more");
+        assert_eq!(known(Mark::Unmapped), (2, 50));
+        assert_eq!(known(Mark::UnwindFailed), (0, 0));
     }
 
     #[test]
@@ -308,8 +313,10 @@ mod tests {
         let [one, two] = stack(&[1, 2])[..] else { unreachable!() };
         assert_eq!(latest.mark_of_end(one), Some(Mark::UnwindFailed));
         assert_eq!(latest.mark_of_end(two), None);
-        latest.update(Mark::MaxDepth, &stack(&[3, 1]), 0, &nodes(&[10, 20]));
-        assert_eq!(latest.mark_of_end(one), None);
+        for mark in [Mark::MaxDepth, Mark::Unmapped] {
+            latest.update(mark, &stack(&[3, 1]), 0, &nodes(&[10, 20]));
+            assert_eq!(latest.mark_of_end(one), None);
+        }
     }
 
     #[test]

@@ -252,9 +252,11 @@ impl StackResolver {
         };
         let runtime = Some(runtime);
         let space = self.latest.of(sample_id.tid, &maps).space;
-        let rules = Some((&mut self.rules, space));
-        let mut code = ProcessCode { maps: &maps, images: &mut self.images, runtime, rules };
         let input = &sample.stack;
+        // Of a stack that the source walked at most the rule of the last address is needed.
+        let is_copied = matches!(input.user, UserStack::Copied(_));
+        let rules = is_copied.then_some((&mut self.rules, space));
+        let mut code = ProcessCode { maps: &maps, images: &mut self.images, runtime, rules };
         let not_seen = &mut process.not_seen_since_exec;
         let (depth, addresses) = (self.depth, &mut self.addresses);
         let mark = match &input.user {
