@@ -411,3 +411,26 @@ fn snapshot_is_written_on_signal_and_at_intervals() {
     run(&["-e", "heap.snapshot:64k"], &["signal"]);
     run(&["-e", "heap:64k", "--snapshot", "100ms"], &[]);
 }
+
+#[test]
+fn program_runs_on_without_its_recorder() {
+    let directory = Directory::new("heap-no-recorder");
+    // Each block is recorded, so that the ring is full long before the end.
+    let source = "
+        #include <signal.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        void *volatile sink;
+        int main(void) {
+            for (int i = 0; i < 1000; i++) { sink = malloc(100); free(sink); }
+            kill(getppid(), SIGKILL);
+            for (int i = 0; i < 100000; i++) { sink = malloc(100); free(sink); }
+            return write(1, \"done\", 4) != 4;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    // Its standard output ends when the program has exited.
+    let output = record(&["-e", "heap:1", "-o", &file, "--", &program]);
+    assert_eq!((output.status.code(), &output.stdout[..]), (None, &b"done"[..]));
+    assert_eq!(Allocations::read(&file, &program).verdict, Verdict::Truncated);
+}
