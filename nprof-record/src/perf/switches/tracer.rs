@@ -40,6 +40,10 @@ const PEEKS_MAX: usize = 200;
 /// The time to the next tick is at least this multiple of the CPU time that a tick took.
 const COST_TIMES: u64 = 20;
 
+/// The most by which the time between ticks grows while no thread blocks: it doubles each time. The
+/// ticks of idle programs then cost a quarter.
+const QUIET_TIMES_MAX: u64 = 4;
+
 /// The longest time between two ticks.
 const GAP_MAX_NS: u64 = 1_000_000_000;
 
@@ -92,6 +96,8 @@ pub(crate) struct SwitchTracer {
     /// Blocked threads that were not peeked at in this wait, with the start of the wait.
     blocked: FxHashMap<u32, u64>,
     next_tick_ns: u64,
+    /// The factor of the time between ticks while no thread blocks.
+    quiet_times: u64,
     /// Sorted at the start of a drain; those before `handed` were handed over in this drain.
     queue: Vec<Queued>,
     handed: usize,
@@ -129,6 +135,7 @@ impl SwitchTracer {
             followed: (common.open_mode == OpenMode::System).then(FxHashSet::default),
             blocked: FxHashMap::default(),
             next_tick_ns: u64::MAX,
+            quiet_times: 1,
             queue: Vec::new(),
             handed: 0,
             settled_ns: 0,
@@ -240,12 +247,14 @@ impl SwitchTracer {
         let used_ns = sys::thread_cpu_ns();
         let begin_ns = sys::monotonic_ns();
         self.queue.push(Queued { id: SampleId::at(begin_ns, None), content: Content::Tick });
-        self.look_before(begin_ns);
+        let is_quiet = !self.look_before(begin_ns);
+        self.quiet_times = if is_quiet { (2 * self.quiet_times).min(QUIET_TIMES_MAX) } else { 1 };
         let cost_ns = sys::thread_cpu_ns().saturating_sub(used_ns).saturating_mul(COST_TIMES);
         // From half to one and a half of the mean: a program in step with the ticks would else be seen
         // in one place only. The low bits of the clock are as good as random.
         let random = begin_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let gap_ns = self.gap_ns / 2 + ((random * self.gap_ns) >> 32);
+        let gap_ns = gap_ns.saturating_mul(self.quiet_times);
         self.next_tick_ns = begin_ns + gap_ns.max(cost_ns).min(GAP_MAX_NS);
     }
 
@@ -255,8 +264,8 @@ impl SwitchTracer {
     }
 
     /// Looks at threads that are blocked since before a time, those of the latest waits first: they
-    /// may end soon.
-    fn look_before(&mut self, time_ns: u64) {
+    /// may end soon. Returns true if there are any.
+    fn look_before(&mut self, time_ns: u64) -> bool {
         let letters: Vec<_> =
             self.existing.iter().map(|&tid| (tid, procfs::state_letter(tid))).collect();
         self.read_rings();
@@ -280,6 +289,7 @@ impl SwitchTracer {
             .collect();
         due.sort_unstable_by(|a, b| b.cmp(a));
         due.truncate(PEEKS_MAX);
+        let is_any = !due.is_empty();
         for (since_ns, tid) in due {
             match peek::peek(tid, since_ns, &mut self.buffer) {
                 Ok(Some(peek)) => {
@@ -297,6 +307,7 @@ impl SwitchTracer {
                 }
             }
         }
+        is_any
     }
 
     fn add_existing(&mut self, pid: u32, tid: u32, state: WaitState) {
