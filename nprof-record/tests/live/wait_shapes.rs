@@ -118,7 +118,7 @@ fn long_wait_among_a_hundred_thousand_short_ones_has_its_share() {
         return;
     };
     let truth = recording.printed()[0];
-    let [long, short] = weights_in(&recording, ["long_read", "short_read"]);
+    let [long, _] = weights_in(&recording, ["long_read", "short_read"]);
     assert!((0.98..1.02).contains(&(long / truth)), "{long} {truth}");
     // The kernel's clocks of CPU time leave out stolen time: the exact sums are those of the programs.
     let waited = |times: &Times| (times.runnable + times.blocked) as f64;
@@ -126,7 +126,9 @@ fn long_wait_among_a_hundred_thousand_short_ones_has_its_share() {
     let reader = recording.waits().find(|wait| names.calls(wait).contains(&"long_read"));
     let reader = reader.expect("the long read").task;
     let own = recording.times.iter().find(|times| times.task == reader).expect("its times");
-    let (share, exact) = (long / (long + short), truth / waited(own));
+    // On a busy machine the thread is preempted in `main`, too.
+    let all = recording.waits().filter(|wait| wait.task == reader).map(|wait| wait.weight as f64);
+    let (share, exact) = (long / all.sum::<f64>(), truth / waited(own));
     assert!((share - exact).abs() < 0.015, "{share} {exact}");
     // At most a sample for each period of waiting, however often the threads are switched.
     assert_eq!(recording.end.lost, 0);
