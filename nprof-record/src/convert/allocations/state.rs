@@ -14,7 +14,7 @@ const BLOCKS_MAX: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Allocator {
     pub(crate) pid: u32,
-    /// Its first thread in the stream's current epoch; none if it is not known.
+    /// Its first thread in the stream's current epoch; none while it is unknown.
     pub(crate) task: TaskId,
     pub(crate) heap: LiveSet,
     pub(crate) descriptors: Descriptors,

@@ -47,7 +47,7 @@ fn install_below(parent: &Path, content: &[u8]) -> anyhow::Result<PathBuf> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
         _ => {}
     }
-    // Programs load what is in there: nobody else may write to it.
+    // Programs load its files: no other user may write to it.
     let found = fs::symlink_metadata(&directory)?;
     if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
         bail!("{} belongs to another user, or others may write to it", directory.display());
