@@ -225,7 +225,8 @@ impl SwitchTracer {
     /// Looks at the threads that are blocked at the end, and disables the events.
     pub(crate) fn stop(&mut self) {
         if self.begin_ns <= sys::monotonic_ns() {
-            self.look();
+            // All of them: the waits that go on are written now.
+            self.look_before(sys::monotonic_ns(), usize::MAX);
         }
         for event in &self.events {
             // The event of an exited task cannot be disabled, and need not be.
@@ -247,7 +248,7 @@ impl SwitchTracer {
         let used_ns = sys::thread_cpu_ns();
         let begin_ns = sys::monotonic_ns();
         self.queue.push(Queued { id: SampleId::at(begin_ns, None), content: Content::Tick });
-        let is_quiet = !self.look_before(begin_ns);
+        let is_quiet = !self.look_before(begin_ns, PEEKS_MAX);
         self.quiet_times = if is_quiet { (2 * self.quiet_times).min(QUIET_TIMES_MAX) } else { 1 };
         let cost_ns = sys::thread_cpu_ns().saturating_sub(used_ns).saturating_mul(COST_TIMES);
         // From half to one and a half of the mean: a program in step with the ticks would else be seen
@@ -258,14 +259,9 @@ impl SwitchTracer {
         self.next_tick_ns = begin_ns + gap_ns.max(cost_ns).min(GAP_MAX_NS);
     }
 
-    /// Looks at the threads that are blocked now.
-    fn look(&mut self) {
-        self.look_before(sys::monotonic_ns());
-    }
-
-    /// Looks at threads that are blocked since before a time, those of the latest waits first: they
-    /// may end soon. Returns true if there are any.
-    fn look_before(&mut self, time_ns: u64) -> bool {
+    /// Looks at threads that are blocked since before a time, at most `limit`, those of the latest waits
+    /// first: they may end soon. Returns true if there are any.
+    fn look_before(&mut self, time_ns: u64, limit: usize) -> bool {
         let letters: Vec<_> =
             self.existing.iter().map(|&tid| (tid, procfs::state_letter(tid))).collect();
         self.read_rings();
@@ -288,7 +284,7 @@ impl SwitchTracer {
             .map(|(&tid, &since_ns)| (since_ns, tid))
             .collect();
         due.sort_unstable_by(|a, b| b.cmp(a));
-        due.truncate(PEEKS_MAX);
+        due.truncate(limit);
         let is_any = !due.is_empty();
         for (since_ns, tid) in due {
             match peek::peek(tid, since_ns, &mut self.buffer) {
