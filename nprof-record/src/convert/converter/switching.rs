@@ -169,14 +169,11 @@ impl<S: Sink> Converter<S> {
             if ongoing.is_some_and(|ongoing| ongoing.since_ns == since_ns) {
                 continue;
             }
-            let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(now_ns, None) };
-            // It was not looked at, or may not be.
-            let (node, place) = if wait_state.is_preempted() {
-                (NodeId::NONE, Some(WaitPlace::default()))
-            } else {
-                (self.unknown_stack(id), None)
-            };
-            let (until_ns, node, object) = (since_ns, Some(node), Vec::new());
+            // A blocked one was not looked at, or may not be: it has no stack, if it is written.
+            let is_preempted = wait_state.is_preempted();
+            let node = is_preempted.then_some(NodeId::NONE);
+            let place = is_preempted.then(WaitPlace::default);
+            let (until_ns, object) = (since_ns, Vec::new());
             let capture = Capture::default();
             let wait = OngoingWait { since_ns, until_ns, node, capture, place, object };
             if let Some(state) = &mut self.waiting {
