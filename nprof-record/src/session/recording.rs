@@ -54,6 +54,9 @@ const POLL_SHARE: u64 = 20;
 /// The time between two parts of a wait that goes on.
 const ONGOING_INTERVAL_NS: u64 = 1_000_000_000;
 
+/// The time from which a delay between two drains may have been a stop of the recorder.
+const LONG_DELAY_NS: u64 = 20_000_000;
+
 /// Longest time between two flushes of the stream.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -335,8 +338,13 @@ impl Recording {
     fn note_interval(&self, progress: &mut Progress) {
         let (before, now) = (progress.clocks, self.clocks());
         progress.clocks = now;
+        let total_ns = now.now_ns.saturating_sub(before.now_ns);
+        // A stop during the drain has left its SIGCONT unread. Reading signals costs a system call.
+        if total_ns.saturating_sub(progress.interval.asleep_ns) >= LONG_DELAY_NS {
+            self.workload.handle_signals(&self.signals);
+        }
         let interval = Interval {
-            total_ns: now.now_ns.saturating_sub(before.now_ns),
+            total_ns,
             output_ns: now.output_ns.saturating_sub(before.output_ns),
             cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
             was_stopped: self.workload.take_continued(),
