@@ -181,7 +181,9 @@ impl Summary {
 
     /// Returns remarks, which are not printed with -q.
     pub(crate) fn remarks(&self) -> Vec<String> {
-        let waited = self.waited().filter(|_| self.times.is_none());
+        // A recording of memory alone samples no time.
+        let samples_time = self.clock.is_some() || !self.is_preloaded;
+        let waited = self.waited().filter(|_| samples_time && self.times.is_none());
         let waited = waited.filter(|&waited| waited >= WAITED && self.samples > 0);
         let text = waited.zip(self.subject).map(|(waited, subject)| {
             // Rounded down: 100 % would contradict the samples.

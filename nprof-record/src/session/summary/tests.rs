@@ -132,6 +132,8 @@ fn waiting_is_stated() {
     assert_eq!(waiting.remarks(), ["the command waited 99 % of the time, which is not sampled"]);
     let system = Summary { subject: None, ..waiting.clone() };
     assert!(system.remarks().is_empty(), "an idle machine");
+    let memory = Summary { clock: None, is_preloaded: true, ..waiting.clone() };
+    assert!(!memory.remarks().iter().any(|remark| remark.contains("waited")), "no time is sampled");
     let busy = Summary { task_ns: Some(1_000_000_000), ..waiting };
     assert!(busy.remarks().is_empty());
 }
