@@ -53,6 +53,8 @@ static PID: AtomicU32 = AtomicU32::new(0);
 static STACK_BYTES: AtomicUsize = AtomicUsize::new(0);
 static HEAP_PERIOD: AtomicU64 = AtomicU64::new(0);
 static FLAGS: AtomicU32 = AtomicU32::new(0);
+/// `Hello::flags`.
+static HELLO_FLAGS: AtomicU32 = AtomicU32::new(0);
 static NAME: [AtomicU8; MAXIMUM_NAME_BYTES] = [const { AtomicU8::new(0) }; MAXIMUM_NAME_BYTES];
 static NAME_BYTES: AtomicUsize = AtomicUsize::new(0);
 static LAST_PROBE_NS: AtomicU64 = AtomicU64::new(0);
@@ -172,7 +174,11 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
         0 => clock::now_ns(),
         time => time,
     };
-    let flags = if symbols::program_defines(c"malloc") { FLAG_PROGRAM_ALLOCATOR } else { 0 };
+    // A forked child must not search, see `next::find_all`: it has the flags of its parent.
+    if !forked && symbols::program_defines(c"malloc") {
+        HELLO_FLAGS.store(FLAG_PROGRAM_ALLOCATOR, Relaxed);
+    }
+    let flags = HELLO_FLAGS.load(Relaxed);
     let sent =
         sys::send(socket, &Hello { id, parent_id, forked_at_ns, pid, flags }.to_bytes(), file);
     sys::close(file);

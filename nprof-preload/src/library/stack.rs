@@ -124,7 +124,7 @@ fn is_readable(start: usize, end: usize) -> bool {
 }
 
 /// Returns the end of the main stack; 1 if it is unknown. The kernel puts the name of the executable at its end.
-fn main_stack_top() -> usize {
+pub(super) fn main_stack_top() -> usize {
     const AT_EXECFN: u64 = 31;
     static TOP: AtomicUsize = AtomicUsize::new(0);
     let known = TOP.load(Relaxed);

@@ -1,7 +1,7 @@
 //! Connects before the program's own code runs.
 #![allow(unsafe_code)]
 
-use super::{hooks, next, operators, process, thread};
+use super::{clock, hooks, next, operators, process, stack, thread};
 
 /// The dynamic linker calls the functions of this section when the library is initialized.
 #[cfg_attr(preloaded, used, unsafe(link_section = ".init_array"))]
@@ -12,5 +12,8 @@ unsafe extern "C" fn start() {
     hooks::find_all();
     next::find_all();
     operators::find_all();
+    // They search as well, at their first call.
+    clock::now_ns();
+    stack::main_stack_top();
     let _ = process::ring(thread::current());
 }

@@ -66,6 +66,44 @@ fn forked_children_inherit_the_live_blocks() {
     assert_eq!(sizes(&grandchild.totals(&of_child).live), [30_003, 30_010]);
 }
 
+/// Another thread of the parent has the lock of the dynamic linker, which nobody releases in the child.
+#[test]
+fn forked_child_does_not_wait_for_the_dynamic_linker() {
+    let workshop = Workshop::new();
+    let source = r#"
+#define _GNU_SOURCE
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static volatile int held;
+static int hold(struct dl_phdr_info *info, size_t size, void *data) { held = 1; for (;;) pause(); }
+static void *body(void *argument) { dl_iterate_phdr(hold, 0); return 0; }
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, body, 0);
+    while (!held) sched_yield();
+    pid_t child = fork();
+    if (child == 0) {
+        free(malloc(3000));
+        _exit(0);
+    }
+    int status = -1;
+    for (int round = 0; round < 20000 && waitpid(child, &status, WNOHANG) == 0; round++) usleep(1000);
+    kill(child, SIGKILL);
+    _exit(status != 0);
+}
+"#;
+    let program = workshop.compile("cc", source, &[]).unwrap();
+    let run = workshop.run(&program, &[], |settings| settings.descriptors = true);
+    assert_eq!(run.status.code(), Some(0), "the child does not end");
+    let [_, child] = &run.processes[..] else { panic!("{} processes", run.processes.len()) };
+    assert!(child.allocations().any(|block| block.size == 3000));
+}
+
 #[test]
 fn executed_images_have_rings_of_their_own() {
     let workshop = Workshop::new();
