@@ -94,6 +94,11 @@ fn find_bounds(thread: &Thread, start: usize) -> bool {
         thread.stack_high.store(main, Relaxed);
         return true;
     }
+    // The control block of the first thread is not in its stack: between it and the stack of a coroutine there may be
+    // memory that the program unmaps later.
+    if sys::thread_id() == sys::process_id() {
+        return false;
+    }
     let top = thread::control_block();
     // The stack has grown below the part that is known.
     let known =

@@ -122,6 +122,42 @@ fn hostile_program_behaves_as_without_the_library() {
     }
 }
 
+/// A coroutine of the first thread, with memory above its stack that is unmapped between two allocations.
+#[test]
+fn coroutine_below_unmapped_memory_is_copied_to_its_end() {
+    let workshop = Workshop::new();
+    let source = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+static ucontext_t outer, inner;
+static void coroutine(void) {
+    free(malloc(3000));
+    swapcontext(&inner, &outer);
+    free(malloc(3001));
+}
+static char *map(void) { return mmap(0, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+int main(void) {
+    char *above = map(), *stack = map();
+    getcontext(&inner);
+    inner.uc_stack.ss_sp = stack;
+    inner.uc_stack.ss_size = 65536;
+    inner.uc_link = &outer;
+    makecontext(&inner, coroutine, 0);
+    swapcontext(&outer, &inner);
+    munmap(above, 65536);
+    swapcontext(&outer, &inner);
+    return stack + 65536 != above;
+}
+"#;
+    let program = workshop.compile("cc", source, &[]).unwrap();
+    let run = workshop.run(&program, &[], |_| {});
+    assert_eq!(run.status.code(), Some(0), "{}", run.status);
+    let sizes: Vec<u64> = run.only().allocations().map(|block| block.size).collect();
+    assert!([3000, 3001].iter().all(|size| sizes.contains(size)), "{sizes:?}");
+}
+
 #[test]
 fn musl_program_is_recorded() {
     let workshop = Workshop::new();
