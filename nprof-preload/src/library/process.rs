@@ -156,7 +156,7 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
         MARKER.store(page.cast(), Relaxed);
     }
     let (id, key) = (sys::random()?, sys::random()?);
-    let socket = connect_to_recorder()?;
+    let socket = connect_to_recorder().ok()?;
     let Some((file, base)) = map_ring(bytes) else {
         sys::close(socket);
         return None;
@@ -212,12 +212,13 @@ fn map_ring(bytes: usize) -> Option<(i32, *mut u8)> {
     Some((file, base))
 }
 
-fn connect_to_recorder() -> Option<i32> {
+/// Returns a connected socket, or the error number.
+fn connect_to_recorder() -> Result<i32, i32> {
     let mut name = [0_u8; MAXIMUM_NAME_BYTES];
     for (byte, stored) in name.iter_mut().zip(&NAME) {
         *byte = stored.load(Relaxed);
     }
-    sys::connect(name.get(..NAME_BYTES.load(Relaxed))?)
+    sys::connect(name.get(..NAME_BYTES.load(Relaxed)).unwrap_or_default())
 }
 
 /// Makes the process quiet if the recorder is gone; `always` asks even if the last question was just before.
@@ -228,8 +229,10 @@ pub(super) fn probe_recorder(now_ns: u64, always: bool) {
         return;
     }
     match connect_to_recorder() {
-        Some(socket) => sys::close(socket),
-        None => STATUS.store(Status::Quiet as u32, Relaxed),
+        Ok(socket) => sys::close(socket),
+        Err(sys::ECONNREFUSED) => STATUS.store(Status::Quiet as u32, Relaxed),
+        // The program has no descriptor left, for example.
+        Err(_) => {}
     }
 }
 

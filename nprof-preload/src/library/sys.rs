@@ -7,6 +7,8 @@ use core::sync::atomic::AtomicU32;
 pub(super) const MADV_NOHUGEPAGE: usize = 15;
 pub(super) const MADV_WIPEONFORK: usize = 18;
 
+pub(super) const ECONNREFUSED: i32 = 111;
+
 const CLOSE: usize = 3;
 const POLL: usize = 7;
 const MMAP: usize = 9;
@@ -116,26 +118,31 @@ pub(super) fn random() -> Option<u64> {
     (read == 8).then_some(value | 1)
 }
 
-/// Opens a `SOCK_SEQPACKET` socket and connects it to an abstract name.
-pub(super) fn connect(name: &[u8]) -> Option<i32> {
+/// Opens a `SOCK_SEQPACKET` socket and connects it to an abstract name of at most 107 bytes; returns the error number
+/// if that fails.
+pub(super) fn connect(name: &[u8]) -> Result<i32, i32> {
     const AF_UNIX: usize = 1;
     const SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
     let mut address = [0_u8; 110];
     address[0] = AF_UNIX as u8;
     // The zero byte after the family marks an abstract name.
-    address.get_mut(3..3 + name.len())?.copy_from_slice(name);
+    for (byte, from) in address[3..].iter_mut().zip(name) {
+        *byte = *from;
+    }
     // SAFETY: the address is as long as the length says.
     unsafe {
         let socket = call(SOCKET, [AF_UNIX, SEQPACKET_CLOEXEC, 0, 0, 0, 0]);
         if socket < 0 {
-            return None;
+            return Err(-socket as i32);
         }
-        let arguments = [socket as usize, address.as_ptr() as usize, 3 + name.len(), 0, 0, 0];
-        if call(CONNECT, arguments) < 0 {
+        let length = 3 + name.len().min(address.len() - 3);
+        let connected =
+            call(CONNECT, [socket as usize, address.as_ptr() as usize, length, 0, 0, 0]);
+        if connected < 0 {
             close(socket as i32);
-            return None;
+            return Err(-connected as i32);
         }
-        Some(socket as i32)
+        Ok(socket as i32)
     }
 }
 
