@@ -74,11 +74,18 @@ impl AllocationState {
         self.executed.remove(&process.pid);
         let mut process = process;
         if let Some(parent) = self.processes.get(&parent) {
-            process.heap = parent.heap.forked_at(forked_ns);
+            // Each child of a large process has a copy of its blocks.
+            if self.blocks.saturating_add(parent.heap.len()) <= BLOCKS_MAX {
+                process.heap = parent.heap.forked_at(forked_ns);
+            } else {
+                self.unfollowed += parent.heap.len() as u64;
+            }
             process.descriptors = parent.descriptors.forked_at(forked_ns);
         }
         self.blocks += process.heap.len();
-        self.processes.insert(ring, process);
+        if let Some(before) = self.processes.insert(ring, process) {
+            self.blocks = self.blocks.saturating_sub(before.heap.len());
+        }
     }
 
     /// Removes a process that has exited or executed another image, and returns it.
@@ -123,7 +130,36 @@ impl AllocationState {
 
 #[cfg(test)]
 mod tests {
+    use nprof_stream::NodeId;
+
     use super::*;
+    use crate::convert::allocations::live_set::Block;
+
+    #[test]
+    fn blocks_of_children_are_bounded() {
+        let mut specs = vec![crate::event::EventSpec::parse("heap.alloc").expect("a name")];
+        let plan = PreloadPlan::split(&mut specs).expect("valid").expect("an event");
+        let mut state = AllocationState::new(plan);
+        let process = |pid| Allocator {
+            pid,
+            task: TaskId(1),
+            heap: LiveSet::default(),
+            descriptors: Descriptors::default(),
+        };
+        let mut parent = process(5);
+        let block = Block { node: NodeId(1), size: 8, weight: 8, count: 1, time_ns: 1 };
+        parent.heap.allocate(0x10, block);
+        parent.heap.allocate(0x20, block);
+        state.start(1, 0, 0, parent);
+        state.start(2, 1, 5, process(6));
+        assert_eq!((state.blocks, state.unfollowed), (4, 0));
+        state.blocks = BLOCKS_MAX - 1;
+        state.start(3, 1, 5, process(7));
+        assert_eq!((state.processes[&3].heap.len(), state.unfollowed), (0, 2));
+        state.blocks = 4;
+        state.start(2, 0, 0, process(8));
+        assert_eq!(state.blocks, 2, "a ring with the same id takes the place of the one before");
+    }
 
     #[test]
     fn images_without_the_library_are_counted_once() {
