@@ -64,6 +64,9 @@ impl<S: Sink> Converter<S> {
     /// Takes a record of a process that has loaded the library.
     pub(super) fn handle_preloaded(&mut self, id: SampleId, record: &PreloadRecord<'_>) {
         let ring = record.ring;
+        // The program may have written any number: that of another process's thread must not lead to its mappings.
+        let is_foreign = self.tree.task(id.tid).is_some_and(|task| task.pid != id.pid);
+        let id = if is_foreign { SampleId { tid: id.pid, ..id } } else { id };
         match &record.content {
             PreloadContent::Started(hello) => self.start_allocator(id, hello),
             PreloadContent::Ended => self.end_allocator(ring, id.time),

@@ -204,8 +204,7 @@ impl Process {
             Next::Written(kind) => {
                 if let Some(record) = Record::parse(kind, &self.buffer) {
                     // Another namespace numbers the threads otherwise.
-                    let is_first = self.inner_pid != self.pid && record.tid == self.inner_pid;
-                    let tid = if is_first { self.pid } else { record.tid };
+                    let tid = if self.inner_pid == self.pid { record.tid } else { self.pid };
                     self.rate.samples += 1;
                     handle(id(tid), PreloadContent::Written(record.content));
                 }
