@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use nprof_preload::protocol::{Hello, Record};
+use nprof_preload::protocol::{Content, Hello, Record};
 use nprof_preload::{Connection, Listener, Losses, Ring};
 use nprof_stream::{Cause, EventId, NO_CPU};
 
@@ -205,7 +205,11 @@ impl Process {
                 if let Some(record) = Record::parse(kind, &self.buffer) {
                     // Another namespace numbers the threads otherwise.
                     let tid = if self.inner_pid == self.pid { record.tid } else { self.pid };
-                    self.rate.samples += 1;
+                    let is_heap = matches!(
+                        record.content,
+                        Content::Allocated(_) | Content::Freed(_) | Content::Kept(_)
+                    );
+                    self.rate.samples += u64::from(is_heap);
                     handle(id(tid), PreloadContent::Written(record.content));
                 }
                 self.next = Next::Nothing;
