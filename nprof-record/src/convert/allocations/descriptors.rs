@@ -40,6 +40,11 @@ impl Descriptors {
         Self(before.map(|(number, opened)| (*number, opened.clone())).collect())
     }
 
+    /// Moves all descriptors of `other` here.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        self.0.append(&mut other.0);
+    }
+
     /// Returns the open descriptors, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &OpenDescriptor)> {
         self.0.iter().map(|(number, opened)| (*number, opened))
@@ -84,7 +89,10 @@ mod tests {
         descriptors.open(4, opened(1, 5));
         let mut child = descriptors.forked_at(4);
         assert_eq!(child.iter().map(|(number, _)| number).collect::<Vec<_>>(), [3]);
-        assert_eq!(child.split_off(|number| number != 3), [opened(1, 1)]);
+        let mut image = Descriptors::default();
+        image.append(&mut child);
         assert_eq!(child.iter().count(), 0);
+        assert_eq!(image.split_off(|number| number != 3), [opened(1, 1)]);
+        assert_eq!(image.iter().count(), 0);
     }
 }

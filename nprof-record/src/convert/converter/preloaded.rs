@@ -92,10 +92,11 @@ impl<S: Sink> Converter<S> {
         let Some(state) = &mut self.allocations else { return };
         // An exec keeps descriptors, but for those that are closed on exec.
         let mut descriptors = Descriptors::default();
-        if hello.parent_id == 0
-            && let Some(before) = state.processes.values_mut().find(|it| it.pid == id.pid)
-        {
-            descriptors = std::mem::take(&mut before.descriptors);
+        if hello.parent_id == 0 {
+            // Of several images that have not ended yet, the latest has those of the others.
+            for before in state.processes.values_mut().filter(|it| it.pid == id.pid) {
+                descriptors.append(&mut before.descriptors);
+            }
         }
         let pid = id.pid;
         let is_open = |number| fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_ok();
