@@ -235,6 +235,9 @@ impl<'a> Record<'a> {
             Kind::Kept => Content::Kept(word(2)?),
             Kind::Opened => {
                 let name_bytes = high(word(2)?) as usize;
+                if name_bytes > Opened::MAXIMUM_NAME_BYTES {
+                    return None;
+                }
                 let name = 8 * Opened::WORDS;
                 Content::Opened(Opened {
                     descriptor: high(word(1)?) as i32,
@@ -264,6 +267,16 @@ mod tests {
             if let Some(record) = Record::parse(kind, &bytes) {
                 prop_assert_eq!(record.time_ns, words[0]);
             }
+        }
+    }
+
+    #[test]
+    fn rejects_name_that_is_too_long() {
+        for (name_bytes, valid) in [(256, true), (257, false)] {
+            let mut words = [0_u64; Opened::WORDS + 40];
+            words[2] = Origin::File as u64 | name_bytes << 32;
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            assert_eq!(Record::parse(Kind::Opened as u32, &bytes).is_some(), valid, "{name_bytes}");
         }
     }
 

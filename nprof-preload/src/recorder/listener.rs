@@ -63,10 +63,11 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Those of accept(2) and recvmsg(2); `InvalidData` if the message or the ring is malformed. The listener can
-    /// go on after each of them.
+    /// Those of accept(2) and recvmsg(2); `InvalidData` if the message or the ring is malformed; `TimedOut`, after
+    /// 100 ms, if a process has connected and sends nothing. The listener can go on after each of them.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
-        loop {
+        // Programs that only connect must not keep the recorder here.
+        for _ in 0..BACKLOG {
             let socket = match accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => socket,
                 Err(rustix::io::Errno::AGAIN) => return Ok(None),
@@ -76,6 +77,7 @@ impl Listener {
                 return Ok(Some(connection));
             }
         }
+        Ok(None)
     }
 }
 

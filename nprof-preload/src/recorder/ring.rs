@@ -105,12 +105,16 @@ impl Ring {
             }
             let (bytes, kind) = (u64::from(header.bytes.load(Relaxed)), header.kind.load(Relaxed));
             let room = self.data_bytes - offset as u64;
-            if bytes < ALIGNMENT || !bytes.is_multiple_of(ALIGNMENT) || bytes > room {
+            // Padding ends at the end of the area, so that a record or nothing follows it: the loop ends.
+            let is_padding = kind == Kind::Padding as u32;
+            let is_misplaced = is_padding && (bytes != room || offset == 0);
+            if bytes < ALIGNMENT || !bytes.is_multiple_of(ALIGNMENT) || bytes > room || is_misplaced
+            {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             let content = bytes as usize - size_of::<RecordHeader>();
             buffer.clear();
-            if kind != Kind::Padding as u32 {
+            if !is_padding {
                 buffer.reserve(content);
                 // SAFETY: source is within the mapping by the check above, the destination has the capacity. A
                 // process that writes at the same time only changes the bytes that are copied.
@@ -125,7 +129,7 @@ impl Ring {
             // Release: the copy above is complete before a writer sees the room. SeqCst, with the load of `waiters`
             // in `wake`, orders this store before that load: a writer either sees the room or is seen waiting.
             self.header().tail.0.store(self.tail, std::sync::atomic::Ordering::SeqCst);
-            if kind != Kind::Padding as u32 {
+            if !is_padding {
                 return Ok(Some(kind));
             }
         }
@@ -141,9 +145,14 @@ impl Ring {
         }
     }
 
-    /// Returns true if a record is reserved but not yet read: complete or being written.
-    pub fn is_pending(&self) -> bool {
-        self.header().head.0.load(Acquire) != self.tail
+    /// Returns the bytes of the ring that were read so far, with headers and padding.
+    pub fn read_bytes(&self) -> u64 {
+        self.tail
+    }
+
+    /// Returns the size of the data area in bytes.
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes
     }
 
     /// Sets the mean distance of heap samples in bytes.
@@ -178,5 +187,92 @@ impl Drop for Ring {
         // SAFETY: unmaps the range of `map`, to which no reference is left.
         let _ =
             unsafe { munmap(self.base.as_ptr().cast(), self.data_bytes as usize + DATA_OFFSET) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
+
+    use super::*;
+
+    const KEY: u64 = 1000;
+    const DATA_BYTES: u64 = MINIMUM_RING_BYTES as u64;
+
+    /// Returns a ring without records.
+    fn file() -> File {
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
+        let file = File::from(memfd_create("ring", flags).expect("a file"));
+        file.set_len(DATA_OFFSET as u64 + DATA_BYTES).expect("a size");
+        write(&file, 0, &[MAGIC, u64::from(VERSION), DATA_BYTES, KEY, 7]);
+        file
+    }
+
+    fn write(file: &File, offset: u64, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        file.write_all_at(&bytes, offset).expect("written");
+    }
+
+    fn write_record(file: &File, position: u64, bytes: u64, kind: Kind) {
+        let offset = DATA_OFFSET as u64 + position % DATA_BYTES;
+        write(file, offset, &[KEY + position, bytes | (kind as u64) << 32]);
+    }
+
+    fn map(file: &File) -> io::Result<Ring> {
+        Ring::map(&OwnedFd::from(file.try_clone().expect("a descriptor")))
+    }
+
+    fn sealed(file: &File) -> Ring {
+        fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::SEAL).expect("sealed");
+        map(file).expect("a ring")
+    }
+
+    #[test]
+    fn file_that_can_shrink_or_has_another_layout_is_refused() {
+        assert!(map(&file()).is_err(), "it can shrink");
+        let tail = std::mem::offset_of!(RingHeader, tail) as u64;
+        for (offset, value) in [(0, 1), (8, 99), (16, 2 * DATA_BYTES), (tail, 16)] {
+            let file = file();
+            write(&file, offset, &[value]);
+            fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL).expect("sealed");
+            assert!(map(&file).is_err(), "{offset}");
+        }
+    }
+
+    #[test]
+    fn padding_at_the_end_is_skipped() {
+        let file = file();
+        write_record(&file, 0, 64, Kind::Freed);
+        write_record(&file, 64, DATA_BYTES - 64, Kind::Padding);
+        let (mut ring, mut buffer) = (sealed(&file), Vec::new());
+        assert_eq!(ring.next(&mut buffer).expect("valid"), Some(Kind::Freed as u32));
+        assert_eq!((buffer.len(), ring.read_bytes()), (48, 64));
+        assert_eq!(ring.next(&mut buffer).expect("valid"), None);
+        assert_eq!(ring.read_bytes(), DATA_BYTES);
+        write_record(&file, DATA_BYTES, 32, Kind::Closed);
+        assert_eq!(ring.next(&mut buffer).expect("valid"), Some(Kind::Closed as u32));
+    }
+
+    #[test]
+    fn damaged_header_is_an_error() {
+        for (bytes, kind) in [
+            (0, Kind::Freed),
+            (24, Kind::Freed),
+            (DATA_BYTES + 16, Kind::Freed),
+            (DATA_BYTES, Kind::Padding),
+        ] {
+            let file = file();
+            write_record(&file, 0, bytes, kind);
+            assert!(sealed(&file).next(&mut Vec::new()).is_err(), "{bytes} {kind:?}");
+        }
+        let file = file();
+        write_record(&file, 0, 16, Kind::Freed);
+        write_record(&file, 16, 16, Kind::Padding);
+        let mut ring = sealed(&file);
+        assert!(ring.next(&mut Vec::new()).is_ok());
+        assert!(ring.next(&mut Vec::new()).is_err(), "padding that does not lead to the end");
     }
 }

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use nprof_stream::NodeId;
 
+/// The most descriptors of a process that are followed: the kernel's default limit (/proc/sys/fs/nr_open).
+const DESCRIPTORS_MAX: usize = 1 << 20;
+
 /// An open descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OpenDescriptor {
@@ -22,6 +25,10 @@ pub(crate) struct Descriptors(BTreeMap<u32, OpenDescriptor>);
 impl Descriptors {
     /// Adds a descriptor. Returns the one with the same number of which the end was not seen.
     pub(crate) fn open(&mut self, number: u32, opened: OpenDescriptor) -> Option<OpenDescriptor> {
+        // The program may have written any number of records.
+        if self.0.len() == DESCRIPTORS_MAX && !self.0.contains_key(&number) {
+            return None;
+        }
         self.0.insert(number, opened)
     }
 
@@ -80,6 +87,16 @@ mod tests {
         assert_eq!(descriptors.close(4, u32::MAX), [opened(4, 2), opened(3, 1)]);
         assert_eq!(descriptors.close(4, 3), []);
         assert_eq!(descriptors.iter().map(|(number, _)| number).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn number_of_descriptors_is_bounded() {
+        let mut descriptors = Descriptors::default();
+        for number in 0..=DESCRIPTORS_MAX as u32 {
+            descriptors.open(number, OpenDescriptor { object: Vec::new(), ..opened(1, 1) });
+        }
+        assert_eq!(descriptors.iter().count(), DESCRIPTORS_MAX);
+        assert!(descriptors.open(7, opened(2, 2)).is_some(), "known ones are replaced");
     }
 
     #[test]

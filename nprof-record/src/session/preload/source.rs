@@ -31,6 +31,12 @@ const SLEEP: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// The distance of heap samples with which a process starts if it is adapted.
 pub(crate) const FIRST_PERIOD: u64 = 64 << 10;
 
+/// The most connections that one drain accepts.
+const ACCEPTED_MAX: usize = 4096;
+
+/// The most malformed connections that one drain refuses.
+const REFUSED_MAX: usize = 16;
+
 /// The smallest distance to which it is adapted.
 const PERIOD_MIN: u64 = 4 << 10;
 
@@ -75,8 +81,8 @@ struct Process {
     time_ns: u64,
     reported: Losses,
     rate: Rate,
-    /// Bytes of records in this drain.
-    drained: u64,
+    /// Bytes of the ring that were read before this drain.
+    read_before: u64,
 }
 
 /// The next record of a process.
@@ -132,6 +138,8 @@ impl Process {
     fn new(connection: Connection, now_ns: u64) -> Self {
         let Connection { pid, hello, ring, socket } = connection;
         let pid = pid as u32;
+        // The program may have written any time.
+        let forked_ns = hello.forked_at_ns.min(sys::monotonic_ns());
         Self {
             pid,
             inner_pid: hello.pid,
@@ -141,11 +149,16 @@ impl Process {
             has_ended: false,
             next: Next::Started(hello, None),
             buffer: Vec::new(),
-            time_ns: if hello.forked_at_ns == 0 { now_ns } else { hello.forked_at_ns },
+            time_ns: if forked_ns == 0 { now_ns } else { forked_ns },
             reported: Losses::default(),
             rate: Rate { since_ns: now_ns, ..Rate::default() },
-            drained: 0,
+            read_before: 0,
         }
+    }
+
+    /// Returns the bytes of the ring that were read in this drain.
+    fn drained(&self) -> u64 {
+        self.ring.read_bytes().saturating_sub(self.read_before)
     }
 
     /// Reads the next record from the ring, unless one waits.
@@ -164,9 +177,13 @@ impl Process {
             }
             _ => return,
         }
+        // All that was in the ring at the beginning is read. A drain ends even if the program writes as fast as its
+        // records are read.
+        if self.drained() > u64::from(RING_BYTES) {
+            return;
+        }
         match self.ring.next(&mut self.buffer) {
             Ok(Some(kind)) => {
-                self.drained += self.buffer.len() as u64;
                 let time_ns = Record::parse(kind, &self.buffer).map_or(0, |record| record.time_ns);
                 self.time_ns = self.time_ns.max(time_ns.min(now_ns));
                 self.next = Next::Written(kind);
@@ -248,8 +265,10 @@ impl PreloadSource {
         // The listener goes on after an error, which is that of one process. Too many descriptors
         // are an error for all: they wait for the next drain.
         let mut errors = 0;
-        while errors < 16 {
+        for _ in 0..ACCEPTED_MAX {
             match self.listener.accept() {
+                // The library makes rings of this size: others would take more memory.
+                Ok(Some(connection)) if connection.ring.data_bytes() != u64::from(RING_BYTES) => {}
                 Ok(Some(connection)) => {
                     let process = Process::new(connection, self.drain_ns);
                     // An image that was executed ends the one before.
@@ -261,6 +280,9 @@ impl PreloadSource {
                     self.processes.push(process);
                 }
                 Ok(None) => return,
+                // It took a tenth of a second.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return,
+                Err(_) if errors == REFUSED_MAX => return,
                 Err(_) => errors += 1,
             }
         }
@@ -277,7 +299,8 @@ impl PreloadSource {
                 (PreloadedEvent::FdOpen, now.others, before.others),
             ];
             for (event, now, before) in events {
-                let lost = now.saturating_sub(before);
+                // The program may have written any number: the sums must not overflow.
+                let lost = now.saturating_sub(before).min(u64::from(u32::MAX));
                 if lost > 0 {
                     let event = self.plan.id(event).unwrap_or(EventId::NONE);
                     self.lost += lost;
@@ -340,7 +363,7 @@ impl EventSource for PreloadSource {
         self.accept();
         self.merge.restart();
         for (number, process) in self.processes.iter_mut().enumerate() {
-            process.drained = 0;
+            process.read_before = process.ring.read_bytes();
             process.advance(now_ns);
             if process.is_ready() {
                 self.merge.push(process.time_ns, number);
@@ -369,7 +392,7 @@ impl EventSource for PreloadSource {
 
     fn end_drain(&mut self, handler: &mut dyn RecordHandler) -> Backlog {
         self.report_lost(handler);
-        self.fullest = self.processes.iter().map(|process| process.drained).max().unwrap_or(0);
+        self.fullest = self.processes.iter().map(Process::drained).max().unwrap_or(0);
         self.processes.retain(|process| process.next != Next::Gone);
         for process in &mut self.processes {
             process.ring.wake();
