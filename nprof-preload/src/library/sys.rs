@@ -249,13 +249,6 @@ pub(super) fn wait(word: &AtomicU32, value: u32) {
     }
 }
 
-/// Wakes all that sleep on the word.
-pub(super) fn wake(word: &AtomicU32) {
-    const FUTEX_WAKE: usize = 1;
-    // SAFETY: the call only uses the address.
-    unsafe { call(FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, i32::MAX as usize, 0, 0, 0]) };
-}
-
 /// Copies memory of this process that may be unmapped; returns the bytes before the first failure.
 ///
 /// # Safety

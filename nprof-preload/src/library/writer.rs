@@ -62,7 +62,7 @@ pub(super) fn reserve<'a>(
     let reserve = if class == Class::Vital || nested { 0 } else { ring.data_bytes / 8 };
     loop {
         // Before the tail, so that `wait` notices room that the recorder makes after the check.
-        let room = header.room.load(Acquire);
+        let room = header.room.0.load(Acquire);
         // Relaxed: only the reservation counts, other writers' records are not read.
         let head = header.head.0.load(Relaxed);
         // Acquire: pairs with the reader's store after its copy, so that the copy cannot see this record.
@@ -95,11 +95,6 @@ pub(super) fn reserve<'a>(
         if place.padding > 0 {
             complete(ring.data(head), ring.key.wrapping_add(head), place.padding, Kind::Padding);
         }
-        let half = ring.data_bytes / 2;
-        if head - tail < half && place.end - tail >= half {
-            header.doorbell.0.fetch_add(1, Release);
-            sys::wake(&header.doorbell.0);
-        }
         let position = head + place.padding;
         return Some(Slot {
             thread,
@@ -118,10 +113,10 @@ fn wait_for_room(ring: &Ring, room: u32, tail: u64) -> bool {
     // and changes `room`.
     header.waiters.fetch_add(1, SeqCst);
     if header.tail.0.load(SeqCst) == tail {
-        sys::wait(&header.room, room);
+        sys::wait(&header.room.0, room);
     }
     header.waiters.fetch_sub(1, SeqCst);
-    if header.tail.0.load(Acquire) != tail || header.room.load(Acquire) != room {
+    if header.tail.0.load(Acquire) != tail || header.room.0.load(Acquire) != room {
         return true;
     }
     process::probe_recorder(clock::now_ns(), true);

@@ -62,11 +62,9 @@ pub struct RingHeader {
     pub lost_frees: AtomicU64,
     /// The number of records of descriptors that found no room.
     pub lost_others: AtomicU64,
-    /// The writers increment it and wake its futex when the ring becomes half full.
-    pub doorbell: Line<AtomicU32>,
     /// The recorder increments it after it has made room, if `waiters` is not 0, and wakes all waiters of its
     /// futex.
-    pub room: AtomicU32,
+    pub room: Line<AtomicU32>,
     /// The number of threads that wait for `room`.
     pub waiters: AtomicU32,
 }

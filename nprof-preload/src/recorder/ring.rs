@@ -139,9 +139,9 @@ impl Ring {
     pub fn wake(&self) {
         let header = self.header();
         if header.waiters.load(std::sync::atomic::Ordering::SeqCst) != 0 {
-            header.room.fetch_add(1, Release);
+            header.room.0.fetch_add(1, Release);
             // An error can only mean that the memory is gone, which the mapping excludes.
-            let _ = futex::wake(&header.room, futex::Flags::empty(), i32::MAX as u32);
+            let _ = futex::wake(&header.room.0, futex::Flags::empty(), i32::MAX as u32);
         }
     }
 
