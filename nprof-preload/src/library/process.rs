@@ -169,10 +169,9 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
     header.key.store(key, Relaxed);
     header.id.store(id, Relaxed);
     header.heap_period.0.store(HEAP_PERIOD.load(Relaxed), Relaxed);
-    let forked_at_ns = match thread.forked_at_ns.load(Relaxed) {
-        _ if !forked => 0,
-        0 => clock::now_ns(),
-        time => time,
+    let started_at_ns = match thread.forked_at_ns.load(Relaxed) {
+        time if forked && time != 0 => time,
+        _ => clock::now_ns(),
     };
     // A forked child must not search, see `next::find_all`: it has the flags of its parent.
     if !forked && symbols::program_defines(c"malloc") {
@@ -180,7 +179,7 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
     }
     let flags = HELLO_FLAGS.load(Relaxed);
     let sent =
-        sys::send(socket, &Hello { id, parent_id, forked_at_ns, pid, flags }.to_bytes(), file);
+        sys::send(socket, &Hello { id, parent_id, started_at_ns, pid, flags }.to_bytes(), file);
     sys::close(file);
     if sent && FLAGS.load(Relaxed) & ACKNOWLEDGE != 0 {
         sys::wait_for_end(socket);

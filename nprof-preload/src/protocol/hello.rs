@@ -15,9 +15,10 @@ pub struct Hello {
     /// The id of the ring of the process that this one was forked from; 0 if this image was executed. A second
     /// image of the same process ends the first.
     pub parent_id: u64,
-    /// The time of the fork, CLOCK_MONOTONIC: the child has the blocks that its parent had then. If the program
-    /// does not call fork(3) through the C library, the time of the child's first record.
-    pub forked_at_ns: u64,
+    /// The time, CLOCK_MONOTONIC, at which the image loaded the library; in a forked child, that of the fork: the
+    /// child has the blocks that its parent had then. If the program does not call fork(3) through the C library,
+    /// the time of the child's first record.
+    pub started_at_ns: u64,
     /// The process id in the process's own namespace, as in its records.
     pub pid: u32,
     /// [`FLAG_PROGRAM_ALLOCATOR`].
@@ -36,7 +37,7 @@ impl Hello {
             u64::from(VERSION),
             self.id,
             self.parent_id,
-            self.forked_at_ns,
+            self.started_at_ns,
             u64::from(self.pid) | u64::from(self.flags) << 32,
         ];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -57,7 +58,7 @@ impl Hello {
         valid.then(|| Hello {
             id: word(2),
             parent_id: word(3),
-            forked_at_ns: word(4),
+            started_at_ns: word(4),
             pid: word(5) as u32,
             flags: (word(5) >> 32) as u32,
         })
@@ -71,7 +72,7 @@ mod tests {
     const HELLO: Hello = Hello {
         id: 7,
         parent_id: 9,
-        forked_at_ns: 1 << 40,
+        started_at_ns: 1 << 40,
         pid: 123,
         flags: FLAG_PROGRAM_ALLOCATOR,
     };

@@ -54,7 +54,7 @@ fn forked_children_inherit_the_live_blocks() {
     assert_eq!(sizes(&parent.totals(&HashMap::new()).live), [30_001, 30_002]);
     let at_fork: HashMap<u64, u64> = parent
         .records()
-        .take_while(|record| record.time_ns <= child.hello.forked_at_ns)
+        .take_while(|record| record.time_ns <= child.hello.started_at_ns)
         .filter_map(|record| match record.content {
             Content::Allocated(block) => Some((block.pointer, block.size)),
             _ => None,

@@ -294,6 +294,30 @@ fn static_program_is_counted_as_unseen() {
     assert!(stderr(&output).contains(message), "{}", stderr(&output));
 }
 
+/// They exit before they are noticed, and most have no record.
+#[test]
+fn short_processes_are_not_counted_as_unseen() {
+    let directory = Directory::new("heap-short");
+    let source = "
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(int count, char **names) {
+            if (count > 1) return 0;
+            for (int i = 0; i < 500; i++) {
+                if (vfork() == 0) execl(names[0], names[0], \"x\", (char *)0);
+                wait(0);
+            }
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    let options = ["-e", "heap"];
+    let output = record_as_other_user_with(&directory, &file, &program, &options);
+    let Ok(output) = output else { return eprintln!("SKIPPED: no setpriv") };
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("without heap"), "{}", stderr(&output));
+}
+
 #[test]
 fn killed_program_has_its_live_blocks_and_other_events_load_nothing() {
     let directory = Directory::new("heap-kill");

@@ -102,7 +102,7 @@ impl<S: Sink> Converter<S> {
         let is_open = |number| fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_ok();
         let closed = descriptors.split_off(is_open);
         let process = Allocator { pid, task, heap: LiveSet::default(), descriptors };
-        state.start(hello.id, hello.parent_id, hello.forked_at_ns, process);
+        state.start(hello.id, hello.parent_id, hello.started_at_ns, process);
         for descriptor in closed {
             self.write_closed(id.time, task, &descriptor);
         }

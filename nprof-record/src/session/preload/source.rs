@@ -139,7 +139,7 @@ impl Process {
         let Connection { pid, hello, ring, socket } = connection;
         let pid = pid as u32;
         // The program may have written any time.
-        let forked_ns = hello.forked_at_ns.min(sys::monotonic_ns());
+        let started_ns = hello.started_at_ns.min(sys::monotonic_ns());
         Self {
             pid,
             inner_pid: hello.pid,
@@ -149,7 +149,7 @@ impl Process {
             has_ended: false,
             next: Next::Started(hello, None),
             buffer: Vec::new(),
-            time_ns: if forked_ns == 0 { now_ns } else { forked_ns },
+            time_ns: started_ns,
             reported: Losses::default(),
             rate: Rate { since_ns: now_ns, ..Rate::default() },
             read_before: 0,
