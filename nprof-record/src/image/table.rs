@@ -5,8 +5,6 @@
 //! dropped, and read again if their file still exists. Images that no process maps any more are
 //! dropped with an epoch.
 
-use std::cell::Cell;
-use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -17,26 +15,19 @@ use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
-use crate::image::cfi::UnwindTables;
 use crate::image::code_bytes::{CallBefore, CodeCache};
-use crate::image::elf::Elf;
 use crate::image::kept_images::{CopyKey, KeptImages};
 use crate::image::key::{ImageIndex, ImageKey};
 use crate::os::code_mapping::{Identity, Mmap};
-use crate::os::procfs;
 use crate::os::task_serial::{ProcessId, TaskSerial};
-use crate::sys;
 use crate::unwind::{FrameAddress, UnwindInfo};
-use opened::Backing;
+use opened::{Backing, Image, TableState};
 
 /// The most files held open for unwind tables that have not been read.
 const OPEN_MAX: usize = 128;
 
 /// The most files held open to be copied.
 const TO_COPY_MAX: usize = 256;
-
-/// The most addresses per image that are remembered as signal returns or not.
-const MEMO_MAX: usize = 1 << 16;
 
 /// The most memory for the unwind tables of all images and their caches. Those of the image in use
 /// are kept at any size.
@@ -53,76 +44,6 @@ enum ImageIdentity {
     /// Memory of one process, by its name.
     Anonymous(Vec<u8>, ProcessId),
     Vdso,
-}
-
-/// The state of the unwind tables of an image.
-#[derive(Debug)]
-enum TableState {
-    /// Not read.
-    Closed,
-    /// Not read, and the file is held open.
-    Open(Box<ReadCache<File>>),
-    /// Read. None if the file has no tables.
-    Read(Option<Box<UnwindTables>>),
-}
-
-/// An image.
-#[derive(Debug)]
-pub(crate) struct Image {
-    pub(crate) kind: ImageKind,
-    /// The path in the process, or a name in brackets.
-    pub(crate) path: Vec<u8>,
-    /// The build ID; empty if there is none.
-    pub(crate) build_id: Vec<u8>,
-    /// The process of anonymous memory.
-    pub(crate) owner: Option<ProcessId>,
-    /// The path at which its file was opened, and its inode.
-    file: Option<(PathBuf, u64)>,
-    /// True if it is a file that could not be opened.
-    is_unread: bool,
-    elf: Option<Elf>,
-    /// The file, held open until the first frame in the image, if copies are kept.
-    to_copy: Option<File>,
-    /// True if a copy was requested: there is a frame in the image.
-    is_copied: bool,
-    /// The key of the copy. None if the file could not be opened.
-    copy: Option<CopyKey>,
-    tables: TableState,
-    /// The counted memory of the tables and caches.
-    bytes: usize,
-    /// The last use of the tables, as the number of uses of all tables.
-    used: u64,
-    /// True if code without a table is a signal return, by file offset.
-    signal_returns: FxHashMap<FileOffset, bool>,
-    /// The results of code analysis.
-    code: CodeCache,
-    /// Reads memory of a process.
-    memory_reader: MemoryReader,
-}
-
-/// Reads the memory of a process through a thread that lives: the first one may end before others, and
-/// takes /proc/PID/pagemap and process_vm_readv(2) with it.
-#[derive(Debug, Default)]
-struct MemoryReader {
-    /// A thread, and the batch of samples in which it was found.
-    thread: Cell<Option<(u32, u64)>>,
-}
-
-impl MemoryReader {
-    /// Reads bytes at an address of the process and returns their number.
-    fn read(&self, pid: u32, batch: u64, address: u64, bytes: &mut [u8]) -> usize {
-        // An ended thread may have given its id to another process since.
-        let thread = self.thread.get().filter(|&(_, found)| found == batch);
-        let tid = thread.map_or(pid, |(tid, _)| tid);
-        let length = sys::read_memory(tid, address, bytes);
-        // Pages may also be absent, so threads are searched once for a batch.
-        if length > 0 || thread.is_some() {
-            return length;
-        }
-        let found = procfs::living_thread(pid).unwrap_or(pid);
-        self.thread.set(Some((found, batch)));
-        if found == tid { 0 } else { sys::read_memory(found, address, bytes) }
-    }
 }
 
 /// The images of all processes.

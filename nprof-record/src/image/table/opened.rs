@@ -1,5 +1,6 @@
 //! One image: opens its file, reads its unwind tables and its code.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Cursor;
 use std::os::unix::fs::FileExt;
@@ -12,14 +13,90 @@ use nprof_stream::ImageKind;
 use object::ReadCache;
 use rustc_hash::FxHashMap;
 
-use super::{Image, MEMO_MAX, MemoryReader, TableState};
 use crate::arch;
 use crate::arch::rule::UnwindRule;
+use crate::image::cfi::UnwindTables;
 use crate::image::code_bytes::{CodeCache, CodeSource};
 use crate::image::elf::{self, Elf};
+use crate::image::kept_images::CopyKey;
 use crate::image::mapped_file;
 use crate::os::code_mapping::Mmap;
+use crate::os::procfs;
 use crate::os::task_serial::ProcessId;
+use crate::sys;
+
+/// The most addresses per image that are remembered as signal returns or not.
+const MEMO_MAX: usize = 1 << 16;
+
+/// The state of the unwind tables of an image.
+#[derive(Debug)]
+pub(super) enum TableState {
+    /// Not read.
+    Closed,
+    /// Not read, and the file is held open.
+    Open(Box<ReadCache<File>>),
+    /// Read. None if the file has no tables.
+    Read(Option<Box<UnwindTables>>),
+}
+
+/// An image.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) kind: ImageKind,
+    /// The path in the process, or a name in brackets.
+    pub(crate) path: Vec<u8>,
+    /// The build ID; empty if there is none.
+    pub(crate) build_id: Vec<u8>,
+    /// The process of anonymous memory.
+    pub(crate) owner: Option<ProcessId>,
+    /// The path at which its file was opened, and its inode.
+    pub(super) file: Option<(PathBuf, u64)>,
+    /// True if it is a file that could not be opened.
+    pub(super) is_unread: bool,
+    pub(super) elf: Option<Elf>,
+    /// The file, held open until the first frame in the image, if copies are kept.
+    pub(super) to_copy: Option<File>,
+    /// True if a copy was requested: there is a frame in the image.
+    pub(super) is_copied: bool,
+    /// The key of the copy. None if the file could not be opened.
+    pub(super) copy: Option<CopyKey>,
+    pub(super) tables: TableState,
+    /// The counted memory of the tables and caches.
+    pub(super) bytes: usize,
+    /// The last use of the tables, as the number of uses of all tables.
+    pub(super) used: u64,
+    /// True if code without a table is a signal return, by file offset.
+    pub(super) signal_returns: FxHashMap<FileOffset, bool>,
+    /// The results of code analysis.
+    pub(super) code: CodeCache,
+    /// Reads memory of a process.
+    pub(super) memory_reader: MemoryReader,
+}
+
+/// Reads the memory of a process through a thread that lives: the first one may end before others, and
+/// takes /proc/PID/pagemap and process_vm_readv(2) with it.
+#[derive(Debug, Default)]
+pub(super) struct MemoryReader {
+    /// A thread, and the batch of samples in which it was found.
+    pub(super) thread: Cell<Option<(u32, u64)>>,
+}
+
+impl MemoryReader {
+    /// Reads bytes at an address of the process and returns their number.
+    pub(super) fn read(&self, pid: u32, batch: u64, address: u64, bytes: &mut [u8]) -> usize {
+        // An ended thread may have given its id to another process since.
+        let thread = self.thread.get().filter(|&(_, found)| found == batch);
+        let tid = thread.map_or(pid, |(tid, _)| tid);
+        let length = sys::read_memory(tid, address, bytes);
+        // Pages may also be absent, so threads are searched once for a batch.
+        if length > 0 || thread.is_some() {
+            return length;
+        }
+        let found = procfs::living_thread(pid).unwrap_or(pid);
+        self.thread.set(Some((found, batch)));
+        if found == tid { 0 } else { sys::read_memory(found, address, bytes) }
+    }
+}
 
 impl Image {
     /// Returns an image without a file.

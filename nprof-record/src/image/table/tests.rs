@@ -1,8 +1,12 @@
 //! Tests of the image table: identities, memory bounds, epochs.
 
+use super::opened::MemoryReader;
 use super::*;
 
+use crate::image::elf::Elf;
 use nprof_object::RuntimeAddress;
+use std::cell::Cell;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
