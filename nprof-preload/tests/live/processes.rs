@@ -66,7 +66,7 @@ fn forked_children_inherit_the_live_blocks() {
     assert_eq!(sizes(&grandchild.totals(&of_child).live), [30_003, 30_010]);
 }
 
-/// Another thread of the parent has the lock of the dynamic linker, which nobody releases in the child.
+/// Another thread of the parent has the lock of the dynamic linker, which no thread of the child releases.
 #[test]
 fn forked_child_does_not_wait_for_the_dynamic_linker() {
     let workshop = Workshop::new();
