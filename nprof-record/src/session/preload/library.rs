@@ -4,9 +4,9 @@
 //! and the loader prints an error for a file that is gone. Its name contains a checksum of its content, so
 //! that another build has another file.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -43,9 +43,11 @@ fn install_below(parent: &Path, content: &[u8]) -> anyhow::Result<PathBuf> {
         bail!("it is mounted with noexec");
     }
     let directory = parent.join(format!("nprof-{}", geteuid().as_raw()));
-    match DirBuilder::new().mode(0o755).create(&directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
-        _ => {}
+    match fs::create_dir(&directory) {
+        // The umask may exclude the user of the command.
+        Ok(()) => fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error.into()),
     }
     // Programs load its files: no other user may write to it.
     let found = fs::symlink_metadata(&directory)?;
@@ -87,6 +89,8 @@ mod tests {
         let path = install_below(parent.path(), b"one").expect("written");
         let first = fs::metadata(&path).expect("a file");
         assert_eq!(first.mode() & 0o777, 0o644);
+        let directory = fs::metadata(path.parent().expect("a directory")).expect("there");
+        assert_eq!(directory.mode() & 0o777, 0o755, "whatever the umask");
         assert_eq!(install_below(parent.path(), b"one").expect("there"), path);
         assert_eq!(fs::metadata(&path).expect("a file").ino(), first.ino(), "it stays");
         assert_ne!(install_below(parent.path(), b"two").expect("written"), path);
