@@ -375,6 +375,7 @@ impl<S: Sink> Converter<S> {
                 }
             } else {
                 self.tree.confirm_exit(exit);
+                self.end_measured(exit.tid, exit.time_ns);
                 self.write_exit(exit.pid, exit.tid, exit.time_ns);
             }
         }
@@ -388,7 +389,9 @@ impl<S: Sink> Converter<S> {
         if let Some(CommandExit { pid, .. }) = self.exit
             && self.tree.lives(pid)
         {
-            self.write_exit(pid, pid, sys::monotonic_ns());
+            let now_ns = sys::monotonic_ns();
+            self.end_measured(pid, now_ns);
+            self.write_exit(pid, pid, now_ns);
         }
     }
 

@@ -171,12 +171,13 @@ impl SourceSet {
         process: RawFd,
         until_ns: u64,
     ) -> io::Result<Wake> {
-        let interval = self.0.iter().map(|source| source.poll_interval()).min();
-        let interval_ns = interval.map_or(u64::MAX, sys::duration_ns);
         let mut now_ns = sys::monotonic_ns();
         // Without a poll nothing is known about signals.
         let has_signals = now_ns >= until_ns;
         while now_ns < until_ns {
+            // It differs from poll to poll where a source chooses its times at random.
+            let interval = self.0.iter().map(|source| source.poll_interval()).min();
+            let interval_ns = interval.map_or(u64::MAX, sys::duration_ns);
             // Rounded up: poll(2) with 0 ms would spin until the time comes.
             let timeout_ms = (until_ns - now_ns).min(interval_ns).div_ceil(1_000_000);
             let timeout_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);

@@ -21,7 +21,7 @@ pub(crate) enum WaitMeter {
 }
 
 impl WaitMeter {
-    /// Starts to measure, with these existing threads, in the midst of a recording: all events are
+    /// Starts to measure, with these existing threads, during a recording: all events are
     /// enabled by then.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ impl<S: Sink> Converter<S> {
     /// True if the mappings of a process may have changed without a record, and are to be read again.
     pub(super) fn may_read_maps_again(&mut self) -> bool {
         let now_ns = sys::monotonic_ns();
-        // Code that is mapped nowhere would else cost a reading for each sample.
+        // Code that is mapped nowhere would otherwise cost a reading for each sample.
         let is_due = now_ns.saturating_sub(self.checked_ns) >= MAPS_INTERVAL_NS;
         let may_read = self.reads_proc && is_due;
         if may_read {

@@ -107,11 +107,12 @@ impl<S: Sink> Converter<S> {
         if weight.is_none() {
             return;
         }
-        let known = ongoing.and_then(|it| Some((it.node?, it.place, it.object)));
-        let (node, place, object) = match known {
-            Some(known) => known,
-            None => (self.unknown_stack(id), None, Vec::new()),
+        // A new epoch clears the node alone.
+        let (node, place, object) = match ongoing {
+            Some(it) => (it.node, it.place, it.object),
+            None => (None, None, Vec::new()),
         };
+        let node = node.unwrap_or_else(|| self.unknown_stack(id));
         let Some(task) = self.tree.task(id.tid).map(|task| task.id) else { return };
         let (time_ns, cpu, pair) = (id.time, id.cpu, None);
         let sample = WaitSample { time_ns, cpu, task, node, place, object: &object, pair };

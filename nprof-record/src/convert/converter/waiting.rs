@@ -382,14 +382,15 @@ impl<S: Sink> Converter<S> {
         };
         let ip = kernel.iter().next();
         let leaf_only = self.waiting.as_ref().is_some_and(|state| state.leaf_only);
-        let ip_only = capture.registers.get(pt_regs::IP..pt_regs::IP + 8).unwrap_or_default();
+        let in_user = capture.registers.get(pt_regs::IP..).and_then(<[u8]>::first_chunk);
         let user = match leaf_only {
             // Without the kernel's frames, the system call is the cause.
-            true if capture.has_pointers_only => UserStack::Walked(Words(ip_only)),
+            true if ip.is_none() && in_user.is_some() => UserStack::NotCaptured,
             true => UserStack::Walked(Words::default()),
             false => UserStack::Copied(copied),
         };
-        let stack = StackInput { ip: ip.unwrap_or(0), in_kernel: ip.is_some(), kernel, user };
+        let user_ip = in_user.map_or(0, |ip| u64::from_le_bytes(*ip));
+        let stack = StackInput { ip: ip.unwrap_or(user_ip), in_kernel: ip.is_some(), kernel, user };
         let sample = record::Sample { stack, ..record::Sample::default() };
         let node = self.locate(id, &sample).map_or(NodeId::NONE, |(_, node)| node);
         (node, place)

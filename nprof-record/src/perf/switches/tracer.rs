@@ -37,6 +37,9 @@ const RING_BYTES_MIN: usize = 32 << 10;
 /// The most threads that are peeked at in one tick: at 15 us each, this takes 3 ms.
 const PEEKS_MAX: usize = 200;
 
+/// The stacks that wait for a drain, in bytes, from which no thread is peeked at.
+const STACKS_MAX_BYTES: usize = 16 << 20;
+
 /// The time to the next tick is at least this multiple of the CPU time that a tick took.
 const COST_TIMES: u64 = 20;
 
@@ -100,6 +103,8 @@ pub(crate) struct SwitchTracer {
     quiet_times: u64,
     /// Sorted at the start of a drain; those before `handed` were handed over in this drain.
     queue: Vec<Queued>,
+    /// The size of the stacks in the queue.
+    stack_bytes: usize,
     handed: usize,
     settled_ns: u64,
     drains: u32,
@@ -137,6 +142,7 @@ impl SwitchTracer {
             next_tick_ns: u64::MAX,
             quiet_times: 1,
             queue: Vec::new(),
+            stack_bytes: 0,
             handed: 0,
             settled_ns: 0,
             drains: 0,
@@ -204,7 +210,7 @@ impl SwitchTracer {
         Ok(())
     }
 
-    /// Announces the start of sampling: before the events are enabled, with the threads that exist.
+    /// Announces the start of sampling, after the events are enabled, with the threads that exist.
     pub(crate) fn begin(&mut self, existing: Vec<u32>) {
         self.begin_ns = sys::monotonic_ns();
         self.next_tick_ns = self.begin_ns;
@@ -251,7 +257,7 @@ impl SwitchTracer {
         let is_quiet = !self.look_before(begin_ns, PEEKS_MAX);
         self.quiet_times = if is_quiet { (2 * self.quiet_times).min(QUIET_TIMES_MAX) } else { 1 };
         let cost_ns = sys::thread_cpu_ns().saturating_sub(used_ns).saturating_mul(COST_TIMES);
-        // From half to one and a half of the mean: a program in step with the ticks would else be seen
+        // From half to one and a half of the mean: a program in step with the ticks would otherwise be seen
         // in one place only. The low bits of the clock are as good as random.
         let random = begin_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let gap_ns = self.gap_ns / 2 + ((random * self.gap_ns) >> 32);
@@ -287,9 +293,13 @@ impl SwitchTracer {
         due.truncate(limit);
         let is_any = !due.is_empty();
         for (since_ns, tid) in due {
+            if self.stack_bytes >= STACKS_MAX_BYTES {
+                break;
+            }
             match peek::peek(tid, since_ns, &mut self.buffer) {
                 Ok(Some(peek)) => {
                     let id = SampleId { tid, ..SampleId::at(sys::monotonic_ns(), None) };
+                    self.stack_bytes += peek.stack.len();
                     self.queue.push(Queued { id, content: Content::Peek(Box::new(peek)) });
                     self.blocked.remove(&tid);
                 }
@@ -349,7 +359,8 @@ impl SwitchTracer {
             let Queued { id, content: Content::Switch(switch) } = self.queue[number] else {
                 continue;
             };
-            if self.existing.contains(&id.tid) {
+            // The state before the start of sampling is no longer that at the start.
+            if id.time >= self.begin_ns && self.existing.contains(&id.tid) {
                 let is_waiting = u32::from(switch == Switch::In);
                 self.add_existing(id.pid, id.tid, WaitState(is_waiting));
             }
@@ -391,7 +402,10 @@ impl SwitchTracer {
                 Content::Tick => KernelRecord::Tick,
                 Content::Existing(state) => KernelRecord::Existing(*state),
                 Content::Switch(switch) => KernelRecord::Switch(*switch),
-                Content::Peek(peek) => KernelRecord::Peek(peek),
+                Content::Peek(peek) => {
+                    self.stack_bytes -= peek.stack.len();
+                    KernelRecord::Peek(peek)
+                }
             };
             let is_accepted = record == KernelRecord::Tick || handler.accepts(id.tid);
             if is_accepted {

@@ -215,7 +215,7 @@ impl Process {
                 self.socket = None;
                 self.next = first.map_or(Next::Nothing, Next::Written);
                 if let Some(record) = first.and_then(|kind| Record::parse(kind, &self.buffer)) {
-                    self.time_ns = self.time_ns.max(record.time_ns);
+                    self.time_ns = self.time_ns.max(record.time_ns.min(sys::monotonic_ns()));
                 }
             }
             Next::Written(kind) => {
