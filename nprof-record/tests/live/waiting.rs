@@ -46,8 +46,6 @@ pub(crate) struct Times {
 pub(crate) struct Recording {
     directory: Directory,
     pub(crate) output: Output,
-    /// The length of the stream.
-    pub(crate) bytes: usize,
     pub(crate) events: Vec<Event>,
     pub(crate) samples: Vec<Observation>,
     pub(crate) times: Vec<Times>,
@@ -96,7 +94,6 @@ impl Recording {
         let mut all = Self {
             directory,
             output,
-            bytes: bytes.len(),
             events: Vec::new(),
             samples: Vec::new(),
             times: Vec::new(),
