@@ -279,8 +279,8 @@ fn recorded_through(
     Some(fs::read(file).expect("a file"))
 }
 
-/// Returns the share of each innermost function, or image where it has no name. Locations count at
-/// the end of the stream, of which the program needs one epoch.
+/// Returns the share of each innermost function: by its name, or of samples that were written when the
+/// name was known, by the image of the function. Locations count at the end of the stream, of which the program needs one epoch.
 fn shares(bytes: &[u8]) -> BTreeMap<String, f64> {
     let (tables, nodes, verdict) = sampled_nodes(bytes);
     assert_eq!(verdict, Verdict::Complete);
@@ -288,11 +288,10 @@ fn shares(bytes: &[u8]) -> BTreeMap<String, f64> {
     let mut shares = BTreeMap::new();
     for &node in &nodes {
         let call = tables.stack_calls(node).next().expect("a stack");
-        let is_named = tables.function(call.line.function).is_some();
-        let key = if is_named { CallKey::Function } else { CallKey::ImageName };
-        let label = labels.label(&tables, call, key);
-        let name = String::from_utf8_lossy(labels.names.get(label)).into_owned();
-        *shares.entry(name).or_insert(0.0) += 1.0 / nodes.len() as f64;
+        let label = labels.label(&tables, call, CallKey::Function);
+        let label = String::from_utf8_lossy(labels.names.get(label)).into_owned();
+        let name = label.split('+').next().unwrap_or_default();
+        *shares.entry(name.to_owned()).or_insert(0.0) += 1.0 / nodes.len() as f64;
     }
     shares
 }
