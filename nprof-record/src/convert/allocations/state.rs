@@ -135,17 +135,24 @@ mod tests {
     use super::*;
     use crate::convert::allocations::live_set::Block;
 
-    #[test]
-    fn blocks_of_children_are_bounded() {
+    fn state() -> AllocationState {
         let mut specs = vec![crate::event::EventSpec::parse("heap.alloc").expect("a name")];
         let plan = PreloadPlan::split(&mut specs).expect("valid").expect("an event");
-        let mut state = AllocationState::new(plan);
-        let process = |pid| Allocator {
+        AllocationState::new(plan)
+    }
+
+    fn process(pid: u32) -> Allocator {
+        Allocator {
             pid,
             task: TaskId(1),
             heap: LiveSet::default(),
             descriptors: Descriptors::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn blocks_of_children_are_bounded() {
+        let mut state = state();
         let mut parent = process(5);
         let block = Block { node: NodeId(1), size: 8, weight: 8, count: 1, time_ns: 1 };
         parent.heap.allocate(0x10, block);
@@ -163,15 +170,7 @@ mod tests {
 
     #[test]
     fn images_without_the_library_are_counted_once() {
-        let mut specs = vec![crate::event::EventSpec::parse("heap.alloc").expect("a name")];
-        let plan = PreloadPlan::split(&mut specs).expect("valid").expect("an event");
-        let mut state = AllocationState::new(plan);
-        let process = |pid| Allocator {
-            pid,
-            task: TaskId(1),
-            heap: LiveSet::default(),
-            descriptors: Descriptors::default(),
-        };
+        let mut state = state();
         state.note_executed(5, b"sh");
         state.start(1, 0, 0, process(5));
         state.note_executed(5, b"static");
