@@ -172,7 +172,9 @@ fn check(how: &str, cause: &Cause) -> Option<Recording> {
     // The rest of the time the program waited for a CPU, or for locks of the kernel. On a busy machine
     // the disk may be faster than the CPU is free.
     let (waited, least) = (waited as f64, truth * 0.95 - 2e6 - runnable);
-    assert!(waited >= least.max(1e6) && waited <= truth * 1.02, "{waited} of {truth}: {seen:?}");
+    // Up to 512 waits, each longer than the program can see by a part of two context switches.
+    let most = truth * 1.02 + 512.0 * 10e3;
+    assert!(waited >= least.max(1e6) && waited <= most, "{waited} of {truth}: {seen:?}");
     Some(recording)
 }
 
