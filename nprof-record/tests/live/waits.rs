@@ -375,8 +375,9 @@ fn deep_stacks_of_waits_are_complete() {
             sample.mark == Mark::None && (calls.is_empty() || frames == depth)
         });
         let (complete, all) = (complete.count(), stream.samples.len());
-        // Before the first hint, as much is copied as can be, which a busy ring has no room for.
-        assert!(complete + 1 + all / 200 >= all, "{depth}: {complete} of {all}");
+        // Before the first hint, as much is copied as can be, which a busy ring has no room for; on a
+        // busy machine the hint comes late.
+        assert!(complete + 1 + all / 50 >= all, "{depth}: {complete} of {all}");
     }
 }
 
