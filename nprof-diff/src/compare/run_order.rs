@@ -28,7 +28,7 @@ pub(super) struct RunOrder {
 
 impl RunOrder {
     /// Returns the order of the runs of both sides. None if times are unknown, or if a trend cannot be
-    /// told from the difference of the sides.
+    /// separated from the difference of the sides.
     pub(super) fn of(base: &[&RunCounts], new: &[&RunCounts]) -> Option<Self> {
         let began = |run: &&RunCounts| run.began_ns;
         let times: Vec<u64> = base.iter().chain(new).map(began).collect::<Option<_>>()?;

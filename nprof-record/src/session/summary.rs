@@ -83,9 +83,9 @@ pub(crate) struct Summary {
 /// Coverage below which a warning is printed.
 const LOW_COVERAGE: f64 = 0.95;
 
-/// The same of inherited events: what they miss has a known cause. They miss the time from the last
-/// sample of each task to its end, half a period on average, and its end itself: 500 processes of
-/// 20 ms have 95 %, a single process 99.9 %.
+/// The same for inherited events: higher, since the cause of the missing time is known. It is the time
+/// from the last sample of each task to its end, half a period on average, and its end itself: 500
+/// processes of 20 ms have 95 %, a single process 99.9 %.
 const LOW_COVERAGE_INHERITED: f64 = 0.98;
 
 /// The share of time spent waiting from which on it is stated, and the shortest time.

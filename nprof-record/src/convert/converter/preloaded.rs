@@ -350,7 +350,7 @@ impl<S: Sink> Converter<S> {
         self.tree.task(id.tid).map_or(TaskId::NONE, |task| task.id)
     }
 
-    /// Notes the first thread of a process, for what it has at its end.
+    /// Notes the first thread of a process: its live blocks and descriptors are written for it.
     fn note_leader(&mut self, ring: u64, pid: u32) {
         let task = self.tree.task(pid).map_or(TaskId::NONE, |task| task.id);
         let Some(state) = &mut self.allocations else { return };
