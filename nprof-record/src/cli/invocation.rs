@@ -1,0 +1,345 @@
+//! Starts or attaches to the target, opens the events, and records.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::rc::Rc;
+
+use anyhow::Context;
+use nprof_stream::{EventId, Record};
+
+use crate::cli::args::Args;
+use crate::cli::preload::Preload;
+use crate::cli::target::{RunningProcesses, Target};
+use crate::convert::allocations::state::AllocationState;
+use crate::convert::converter::Converter;
+use crate::convert::dictionary::Sink;
+use crate::convert::process_tree::{Membership, ProcessTree};
+use crate::convert::value_events::ValueEvents;
+use crate::convert::waits::{Random, WaitState};
+use crate::image::kept_images::KeptImages;
+use crate::image::kernel::running_kernel::RunningKernel;
+use crate::os::procfs;
+use crate::perf::open::OpenTarget;
+use crate::perf::plan::{OpenMode, Plan};
+use crate::perf::ring_set::RingSet;
+use crate::perf::switches::tracer::SwitchTracer;
+use crate::perf::waits::tracer::WaitTracer;
+use crate::session::event_source::{EventSource, SourceSet};
+use crate::session::header;
+use crate::session::launch::ForkedCommand;
+use crate::session::output::{Destination, OpenOutput, Stream};
+use crate::session::preload::source::PreloadSource;
+use crate::session::recording::{Outcome, Recording};
+use crate::session::wait_meter::{SwitchSource, WaitMeter};
+use crate::session::workload::Workload;
+use crate::sys::{self, EventTarget, Priority, Signals};
+
+/// Passes over the threads of running processes of which the waiting is measured.
+const THREAD_SCANS: usize = 2;
+
+/// Returns the events that are sampled by the value of a field. None without them.
+///
+/// # Errors
+///
+/// If there are no random bits.
+fn value_events(plan: &Plan) -> anyhow::Result<Option<ValueEvents>> {
+    let numbered = (1..).map(EventId).zip(&plan.events);
+    let mut periods = numbered.filter_map(|(id, it)| Some((id, it.event.value_period?))).peekable();
+    if periods.peek().is_none() {
+        return Ok(None);
+    }
+    let random = Random::new(sys::random().context("cannot get random bits")?);
+    Ok(Some(ValueEvents::new(periods, random)))
+}
+
+/// Adds running processes to the converter. Their sideband events are enabled already.
+fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
+    let recorded = running.recorded();
+    for &pid in &recorded {
+        converter.add_existing_process(pid);
+        converter.read_maps(pid);
+    }
+    for &pid in running.excluded() {
+        converter.exclude(pid);
+    }
+    // Children that were forked after `Target::find` and before the sideband was enabled.
+    for pid in procfs::descendants(&recorded, &running.known()) {
+        converter.add_existing_process(pid);
+    }
+}
+
+/// The open sources of a recording. The kernel has none if no event needs it.
+struct Sources {
+    rings: Option<RingSet>,
+    waits: Option<WaitMeter>,
+}
+
+/// One invocation of the tool, ready to record.
+pub(crate) struct Invocation<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) destination: Destination,
+    pub(crate) waiting: Cell<Option<WaitState>>,
+    /// The BPF programs that measure waiting, if they do.
+    pub(crate) tracer: Option<Rc<WaitTracer>>,
+    /// The output. None if its name contains the pid of the command, which does not run yet.
+    pub(crate) opened: Cell<Option<OpenOutput>>,
+    pub(crate) target: Target,
+    pub(crate) cpus: Vec<u32>,
+    /// The directory of the control group.
+    pub(crate) group: Option<fs::File>,
+    pub(crate) plan: Plan,
+    /// The kernel as it was before sampling. None if it is not sampled.
+    pub(crate) kernel: Cell<Option<RunningKernel>>,
+    pub(crate) signals: Rc<Signals>,
+    /// The priority of this process.
+    pub(crate) priority: Cell<Priority>,
+    /// The directory of copied images.
+    pub(crate) kept: Cell<Option<KeptImages>>,
+    /// The library that the command loads; `None` if no event needs it.
+    pub(crate) preload: Option<Preload>,
+}
+
+impl Invocation<'_> {
+    /// Starts the command and records it.
+    pub(crate) fn launch(self) -> anyhow::Result<u8> {
+        let descriptors = sys::raise_descriptor_limit();
+        let output_to_error = self.destination == Destination::Stdout;
+        let forked = ForkedCommand::fork(
+            &self.args.command,
+            self.preload.as_ref().map(|preload| &preload.environment[..]),
+            output_to_error,
+            &self.signals,
+            descriptors,
+        )?;
+        // The child waits: its events are opened before it executes.
+        let pid = forked.pid as u32;
+        let (sources, output) =
+            match self.prepare(OpenTarget::Single(EventTarget::Task(pid as i32)), pid) {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    forked.cancel();
+                    return Err(error);
+                }
+            };
+        let workload = match forked.execute() {
+            Ok(child) => Rc::new(Workload::command(child)),
+            // Nothing was recorded: an existing file must stay as it was.
+            Err(error) => {
+                output.abandon();
+                return Ok(self.not_executed(&error));
+            }
+        };
+        let tree = if self.plan.has_records {
+            ProcessTree::for_command(pid, self.membership())
+        } else {
+            // No record reports that the command executes.
+            ProcessTree::for_processes(self.membership())
+        };
+        let recorded = self.record(sources, output, &workload, tree);
+        workload.wait(&self.signals).context("cannot wait for the command")?;
+        Ok(self.finish(&workload, recorded, pid))
+    }
+
+    /// Records running processes.
+    pub(crate) fn attach(self) -> anyhow::Result<u8> {
+        sys::raise_descriptor_limit();
+        let (workload, tree, open_target) = match &self.target {
+            Target::Processes(running) => {
+                let tree = ProcessTree::for_processes(self.membership());
+                let open_target =
+                    OpenTarget::Processes { pids: &running.pids, except: running.excluded() };
+                (Workload::processes(&running.recorded()), tree, open_target)
+            }
+            _ => {
+                let open_target = OpenTarget::Single(EventTarget::AllTasks);
+                (Workload::everyone(), ProcessTree::for_system(), open_target)
+            }
+        };
+        let pid = match &self.target {
+            Target::Processes(running) => running.pids[0],
+            _ => std::process::id(),
+        };
+        let (sources, output) = self.prepare(open_target, pid)?;
+        let workload = Rc::new(workload);
+        let recorded = self.record(sources, output, &workload, tree);
+        Ok(self.finish(&workload, recorded, pid))
+    }
+
+    /// Returns the unknown tasks that belong to the target.
+    fn membership(&self) -> Membership {
+        match self.plan.common.open_mode {
+            OpenMode::System => Membership::Descendants,
+            OpenMode::Group | OpenMode::Task => Membership::AllWithRecords,
+        }
+    }
+
+    fn is_delayed(&self) -> bool {
+        self.args.times().delay.is_some()
+    }
+
+    /// Opens the events and the output. Per-task events are opened for `open_target`.
+    fn prepare(
+        &self,
+        open_target: OpenTarget<'_>,
+        pid: u32,
+    ) -> anyhow::Result<(Sources, OpenOutput)> {
+        let open_mode = self.plan.common.open_mode;
+        let open_target = match (open_mode, &self.group) {
+            (OpenMode::System, _) => OpenTarget::Single(EventTarget::AllTasks),
+            (OpenMode::Group, Some(group)) => OpenTarget::Single(EventTarget::Cgroup(group)),
+            _ => open_target,
+        };
+        if let Target::Command(Some(own)) = &self.target {
+            own.enter(pid as i32)?;
+        }
+        // First, as the rings of samples take all the memory that may be locked.
+        let waits = self.open_meter(open_target)?;
+        let has_records = self.plan.has_records;
+        let open = || RingSet::open(&self.plan, &self.cpus, open_target, self.tracer.as_ref());
+        let rings = has_records.then(open).transpose()?;
+        let sources = Sources { rings, waits };
+        let output = match self.opened.take() {
+            Some(opened) => opened,
+            None => self.destination.open(pid)?,
+        };
+        if !self.is_delayed() {
+            self.start_waits(&sources, pid)?;
+        }
+        // The command is forked by now, so it does not inherit the priority.
+        self.priority.set(sys::raise_priority());
+        // Inherited events of a command start at its exec (`attr.enable_on_exec`).
+        if let Some(rings) = &sources.rings
+            && (open_mode != OpenMode::Task || !matches!(self.target, Target::Command(_)))
+        {
+            // Processes must be known before their samples. Reading thousands of threads takes long
+            // enough to fill a ring: only sideband events start here, samples after that.
+            let samples = !self.is_delayed() && !matches!(self.target, Target::Processes(_));
+            rings.enable(samples).context("cannot enable an event")?;
+            if let Some(WaitMeter::Switches(tracer)) = sources.waits.as_ref().filter(|_| samples) {
+                tracer.borrow().enable().context("cannot enable an event")?;
+            }
+        }
+        Ok((sources, output))
+    }
+
+    /// Opens the measurement of waiting. None if no event needs it.
+    fn open_meter(&self, open_target: OpenTarget<'_>) -> anyhow::Result<Option<WaitMeter>> {
+        if let Some(tracer) = &self.tracer {
+            return Ok(Some(WaitMeter::Bpf(tracer.clone())));
+        }
+        let Some((event, period)) = self.plan.first_wait() else { return Ok(None) };
+        let tracer = SwitchTracer::open(&self.plan.common, open_target, event, period)?;
+        Ok(Some(WaitMeter::Switches(Rc::new(RefCell::new(tracer)))))
+    }
+
+    /// Starts to measure the waiting of the target, if an event needs it.
+    fn start_waits(&self, sources: &Sources, pid: u32) -> anyhow::Result<()> {
+        let waits = match &sources.waits {
+            Some(WaitMeter::Bpf(waits)) => waits,
+            // The threads of running processes are those at the time at which its events are enabled.
+            Some(WaitMeter::Switches(tracer)) if !matches!(self.target, Target::Processes(_)) => {
+                tracer.borrow_mut().begin(self.target.threads());
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        waits.start()?;
+        if let Target::Command(_) = &self.target {
+            return waits.follow_command(pid);
+        }
+        // Each pass finds threads that were created by others before these were followed.
+        for _ in 0..THREAD_SCANS {
+            waits.follow(self.target.threads())?;
+        }
+        Ok(())
+    }
+
+    /// Records until the end of the target.
+    fn record(
+        &self,
+        sources: Sources,
+        output: OpenOutput,
+        workload: &Rc<Workload>,
+        tree: ProcessTree,
+    ) -> anyhow::Result<Outcome> {
+        let stream = output.begin(workload.clone(), self.signals.clone());
+        let mut stream = stream.context("cannot write the stream")?;
+        stream.take(&Record::Head(Box::new(header::head(self.target.described(self.args))?)));
+        stream.take(&Record::Step(Box::new(header::step())));
+        let mut converter = Converter::new(stream, self.stream_events(), self.args.depth(), tree);
+        // A recorder that is killed early leaves a stream that names its command.
+        converter.sink.flush();
+        if let Some(kernel) = self.kernel.take() {
+            converter.set_kernel(kernel);
+        }
+        converter.keep_images(self.kept.take());
+        let Sources { mut rings, waits } = sources;
+        if let Some(rings) = &rings {
+            rings.enable_stack_copies(&mut converter);
+        }
+        if let Some(events) = value_events(&self.plan)? {
+            converter.set_value_events(events);
+        }
+        if let Some(preload) = &self.preload {
+            let has_records = self.plan.has_records;
+            converter.set_allocations(AllocationState::new(preload.events.clone()), has_records);
+        }
+        if let Some(state) = self.waiting.take() {
+            converter.set_waiting(state);
+        }
+        if let Target::Processes(running) = &self.target {
+            if let Some(rings) = &mut rings {
+                rings.expect_quiet();
+            }
+            add_running(&mut converter, running);
+            if let Some(rings) = &rings
+                && !self.is_delayed()
+            {
+                rings.enable(true).context("cannot enable an event")?;
+                if let Some(WaitMeter::Switches(tracer)) = &waits {
+                    tracer.borrow_mut().begin(self.target.threads());
+                    tracer.borrow().enable().context("cannot enable an event")?;
+                }
+            }
+        }
+        let recording = Recording {
+            plan: self.plan.clone(),
+            sources: self.sources(rings, waits.as_ref()),
+            waits,
+            converter,
+            workload: workload.clone(),
+            signals: self.signals.clone(),
+            times: self.args.times(),
+            snapshot: self.args.snapshot,
+            cpu_time_scope: self.target.cpu_time_scope(&self.cpus),
+            has_priority: self.priority.get() == Priority::Realtime,
+            existing_descendants: match &self.target {
+                Target::Processes(running) => Some(running.excluded().len()),
+                _ => None,
+            },
+        };
+        recording.run().context("cannot wait for events")
+    }
+
+    /// Returns the definitions of all events.
+    fn stream_events(&self) -> Vec<nprof_stream::Event> {
+        header::events(&self.plan, self.preload.as_ref().map(|preload| &preload.events))
+    }
+
+    /// Returns the sources of records.
+    fn sources(&self, rings: Option<RingSet>, waits: Option<&WaitMeter>) -> SourceSet {
+        let mut sources: Vec<Box<dyn EventSource>> = Vec::new();
+        if let Some(rings) = rings {
+            sources.push(Box::new(rings));
+        }
+        if let Some(WaitMeter::Switches(tracer)) = waits {
+            sources.push(Box::new(SwitchSource(tracer.clone())));
+        }
+        if let Some(preload) = &self.preload
+            && let Some(listener) = preload.listener.take()
+        {
+            sources.push(Box::new(PreloadSource::new(listener, preload.events.clone())));
+        }
+        SourceSet(sources)
+    }
+}

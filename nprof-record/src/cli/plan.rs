@@ -1,0 +1,130 @@
+//! Plans the events of the command line.
+
+use anyhow::bail;
+
+use crate::cli::args::Args;
+use crate::cli::message::print_message;
+use crate::cli::target::Target;
+use crate::event::{Catalog, CpuMode, EventRate, EventSpec, StackMode, WeightField};
+use crate::os::load;
+use crate::os::machine;
+use crate::perf::open::Kernel;
+use crate::perf::plan::{self, OpenMode, Plan, PlannedEvent, Request, RequestedEvent};
+
+/// Plans the events of the command line, and prints warnings about the plan.
+pub(crate) fn plan(
+    args: &Args,
+    specs: &[EventSpec],
+    target: &Target,
+    kernel: &Kernel<'_>,
+    cpu: u32,
+) -> anyhow::Result<Plan> {
+    let mut request = request(args, specs, target)?;
+    check_rate(&request)?;
+    let mut plan = match open_plan(&request, kernel, cpu) {
+        // The library needs no right of the kernel.
+        Err(_) if request.events.is_empty() => return Ok(Plan::without_kernel(&request)),
+        opened => opened?,
+    };
+    // Rings of all CPUs then overflow by the samples of other programs.
+    let is_choice = request.open_modes.contains(&OpenMode::Task);
+    let has_samples = !request.events.is_empty();
+    if plan.common.open_mode == OpenMode::System
+        && is_choice
+        && has_samples
+        && load::must_wait_for_cpu(machine::online_cpus().len())
+    {
+        request.open_modes = vec![OpenMode::Task];
+        plan = open_plan(&request, kernel, cpu)?;
+        print_message(
+            "busy machine: most of the work of short-lived processes and threads will be missing; \
+             run as root or with CAP_SYS_NICE to record it, or select --follow system",
+        );
+    }
+    let reads_register = |planned: &PlannedEvent| {
+        let fields = planned.event.configs.iter().filter_map(|config| config.field);
+        fields.into_iter().any(|field| matches!(field, WeightField::Register(_)))
+    };
+    if let Some(planned) = plan.events.iter().find(|planned| reads_register(planned))
+        && plan.common.unwind != StackMode::Dwarf
+    {
+        bail!("{}: registers are read with --unwind dwarf only", planned.requested_name);
+    }
+    let is_without_frequency = |(wanted, chosen): (&RequestedEvent, &PlannedEvent)| {
+        wanted.period.is_some() || chosen.event.rate == EventRate::EveryEvent
+    };
+    if args.frequency.is_some() && request.events.iter().zip(&plan.events).all(is_without_frequency)
+    {
+        print_message("-F is not used: each event has a period of its own");
+    }
+    if has_samples
+        && plan.common.open_mode == OpenMode::Task
+        && request.open_modes.contains(&OpenMode::System)
+    {
+        let loses_kernel = request.scope == CpuMode::Both && plan.common.scope == CpuMode::User;
+        let kernel = if loses_kernel { "the kernel and " } else { "" };
+        print_message(&format!(
+            "not privileged: {kernel}most of the work of short-lived processes and threads will be \
+             missing; run as root or with CAP_PERFMON to record it"
+        ));
+    }
+    Ok(plan)
+}
+
+fn open_plan(request: &Request, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result<Plan> {
+    plan::plan(kernel, request, cpu).map_err(|refusal| {
+        let paranoid = machine::sysctl("kernel/perf_event_paranoid").parse().ok();
+        anyhow::anyhow!(refusal.explain(paranoid, !request.open_modes.contains(&OpenMode::Task)))
+    })
+}
+
+/// Looks up the events of the command line, and collects the options for them.
+fn request(args: &Args, specs: &[EventSpec], target: &Target) -> anyhow::Result<Request> {
+    let catalog = Catalog::of_this_machine();
+    let mut events = Vec::new();
+    for spec in specs {
+        let mut candidates =
+            catalog.candidates(spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+        let mut period = spec.period.or(args.count);
+        // The kernel counts events, not the values of their fields.
+        for candidate in candidates.iter_mut().filter(|candidate| candidate.is_weighed()) {
+            candidate.value_period = period.take();
+        }
+        events.push(RequestedEvent {
+            name: spec.name.clone(),
+            candidates,
+            period,
+            scope: spec.mode,
+        });
+    }
+    Ok(Request {
+        events,
+        frequency: args.frequency(),
+        unwind: args.unwind(),
+        stack_size: args.stack_size,
+        scope: args.mode(),
+        open_modes: target.open_modes(args.follow),
+        delayed: args.times().delay.is_some(),
+    })
+}
+
+/// Checks the sampling rates against the kernel's limit.
+///
+/// # Errors
+///
+/// If an event exceeds it. The kernel refuses such a frequency, and throttles such a period.
+fn check_rate(request: &Request) -> anyhow::Result<()> {
+    let setting = machine::sysctl("kernel/perf_event_max_sample_rate");
+    let Ok(highest) = setting.parse::<u64>() else { return Ok(()) };
+    for wanted in &request.events {
+        let rate = wanted.rate().unwrap_or(request.frequency);
+        if rate > highest {
+            bail!(
+                "{}: {rate} samples per second exceed the kernel's limit of {highest}; lower the \
+                 rate or raise sysctl kernel.perf_event_max_sample_rate",
+                wanted.name
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Prepares the library that the command loads.
+
+use std::cell::Cell;
+use std::ffi::CString;
+
+use anyhow::{Context, bail};
+use nprof_preload::Listener;
+use nprof_preload::protocol::Settings;
+
+use crate::cli::args::Args;
+use crate::event::{HeapPeriod, PreloadPlan};
+use crate::perf::plan::Plan;
+use crate::session::preload::source::{FIRST_PERIOD, RING_BYTES};
+use crate::session::preload::{environment, library};
+
+/// The library that the command loads, and its connection to the recorder.
+pub(crate) struct Preload {
+    pub(crate) events: PreloadPlan,
+    pub(crate) environment: Vec<CString>,
+    pub(crate) listener: Cell<Option<Listener>>,
+}
+
+impl Preload {
+    /// Installs the library, and opens the socket that processes connect to.
+    ///
+    /// # Errors
+    ///
+    /// If the target is not a command, or the library or the socket cannot be made.
+    pub(crate) fn prepare(
+        mut events: PreloadPlan,
+        plan: &Plan,
+        args: &Args,
+    ) -> anyhow::Result<Self> {
+        if args.command.is_empty() {
+            bail!(
+                "heap and fd events need a command: the library that records them is loaded when a \
+                 program starts"
+            );
+        }
+        events.number_after(plan.events.len());
+        let library = library::install()?;
+        let listener = Listener::bind().context("cannot open a socket for the library")?;
+        let heap_period = match events.heap_period {
+            _ if !events.has_heap() => 0,
+            HeapPeriod::Fixed(bytes) => bytes,
+            HeapPeriod::Adaptive(_) => FIRST_PERIOD,
+        };
+        let settings = Settings {
+            socket: listener.name(),
+            heap_period,
+            stack_bytes: args.stack_size,
+            ring_bytes: RING_BYTES,
+            descriptors: events.has_descriptors(),
+            // A lost release would look like a leak.
+            wait: true,
+            // Without records of mappings they must be read before it exits.
+            acknowledge: !plan.has_records,
+        };
+        let environment = environment::with_library(std::env::vars_os(), &library, &settings);
+        Ok(Self { events, environment, listener: Cell::new(Some(listener)) })
+    }
+}
