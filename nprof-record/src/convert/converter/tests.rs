@@ -4,16 +4,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
-use nprof_object::FileOffset;
+use nprof_object::{FileOffset, RuntimeAddress};
+use nprof_stream::Mark;
 use nprof_stream::tables::Tables;
 
 use super::*;
 use crate::arch;
 use crate::convert::dictionary::Dictionary;
 use crate::convert::process_tree::Membership;
-use crate::os::code_mapping::Identity;
+use crate::os::code_mapping::{Identity, Mmap};
 use crate::perf::lost::LostSamples;
-use crate::perf::record::TaskIds;
+use crate::perf::record::{self, TaskIds};
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 const COMMAND: u32 = 100;

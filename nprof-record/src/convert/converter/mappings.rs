@@ -1,0 +1,71 @@
+//! Follows the mappings of processes, by records and by /proc.
+
+use nprof_object::RuntimeAddress;
+use nprof_stream::ImageKind;
+
+use crate::convert::address_space::Mapping;
+use crate::convert::converter::Converter;
+use crate::convert::converter::gaps::CHECK_TIMES;
+use crate::convert::dictionary::Sink;
+use crate::os::code_mapping::Mmap;
+use crate::os::procfs;
+use crate::perf::record::SampleId;
+use crate::perf::synthesize;
+use crate::sys;
+
+impl<S: Sink> Converter<S> {
+    /// Reads the mappings of a process that existed before the recording from /proc.
+    pub(crate) fn read_maps(&mut self, pid: u32) {
+        let time = sys::monotonic_ns();
+        let text = procfs::maps(pid);
+        // If the process has exited, its records are all there will ever be: accept all of them.
+        self.tree.set_maps_known_until(pid, if text.is_some() { time } else { 0 });
+        if let Some(process) = self.tree.process_mut(pid) {
+            process.is_unreadable = text.is_none() && procfs::are_maps_refused(pid);
+        }
+        for mmap in synthesize::executable(text.as_deref().unwrap_or_default(), pid) {
+            self.handle_mmap(SampleId { time, ..SampleId::default() }, &mmap);
+        }
+    }
+
+    /// Adds the mappings of a process that are in /proc, because records of some may have been lost.
+    pub(super) fn read_lost_maps(&mut self, pid: u32) {
+        let time = sys::monotonic_ns();
+        let text = procfs::maps(pid).unwrap_or_default();
+        for mmap in synthesize::executable(&text, pid) {
+            let Some(process) = self.tree.process_mut(pid) else { return };
+            // /proc lacks a part of the identity in records: a known file would become two images.
+            let known = process.maps.find(mmap.start);
+            let is_known = known.is_some_and(|(image, offset)| {
+                self.resolver.images.is_mapping_of(&mmap, image, offset)
+            });
+            if !is_known {
+                self.handle_mmap(SampleId { time, ..SampleId::default() }, &mmap);
+            }
+        }
+        // While records are lost again and again, the time for this is bounded, too.
+        let taken_ns = sys::monotonic_ns().saturating_sub(time);
+        let interval_ns = taken_ns.saturating_mul(CHECK_TIMES);
+        self.check_interval_ns = self.check_interval_ns.saturating_add(interval_ns);
+    }
+
+    pub(super) fn handle_mmap(&mut self, sample_id: SampleId, mmap: &Mmap<'_>) {
+        self.note_life(sample_id.tid, sample_id.time);
+        let Some(process) = self.tree.process_mut(mmap.pid) else { return };
+        let serial = process.serial;
+        if let Some(exec) = &mut process.exec {
+            exec.has_mappings = true;
+        }
+        process.jit.mapped(mmap, &self.resolver.files);
+        let (image, offset) = self.resolver.images.image_of(mmap, serial);
+        // The first file that is mapped after an exec is the executed image.
+        if self.resolver.images.get(image).kind == ImageKind::Elf
+            && let Some(exec) = process.exec.take()
+        {
+            self.emit_exec(exec, &mmap.path);
+        }
+        let end = RuntimeAddress(mmap.start.0.saturating_add(mmap.length));
+        let mapping = Mapping { start: mmap.start, end, offset, image };
+        self.tree.map(mmap.pid, sample_id.time, mapping);
+    }
+}
