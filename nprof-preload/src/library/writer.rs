@@ -96,12 +96,10 @@ pub(super) fn reserve<'a>(
             complete(ring.data(head), ring.key.wrapping_add(head), place.padding, Kind::Padding);
         }
         let position = head + place.padding;
-        return Some(Slot {
-            thread,
-            record: ring.data(position),
-            commit: ring.key.wrapping_add(position),
-            bytes,
-        });
+        let commit = ring.key.wrapping_add(position);
+        let record = ring.data(position);
+        announce(record, commit, bytes, thread.tid.load(Relaxed));
+        return Some(Slot { thread, record, commit, bytes });
     }
 }
 
@@ -145,6 +143,16 @@ impl Slot<'_> {
         complete(self.record, self.commit, self.bytes, kind);
         self.thread.writing.store(self.thread.writing.load(Relaxed) - 1, Relaxed);
     }
+}
+
+/// Writes the header of a record that follows: the reader skips it if its thread ends before it is complete.
+fn announce(record: *mut u8, commit: u64, bytes: u64, tid: u32) {
+    // SAFETY: as in `complete`.
+    let header = unsafe { &*record.cast::<RecordHeader>() };
+    header.bytes.store(bytes as u32, Relaxed);
+    header.kind.store(tid | RecordHeader::WRITER, Relaxed);
+    // Release: the reader sees size and thread with it.
+    header.commit.store(!commit, Release);
 }
 
 /// Writes the header of a reserved record, with its commit word last.

@@ -5,9 +5,12 @@
 //! write, one reader reads:
 //!
 //! - A writer moves `head` from `p` to `p + bytes` by compare-and-exchange if `p + bytes - tail <= data_bytes`,
-//!   writes the record, and stores `key + p` into its [`RecordHeader::commit`] with release order.
+//!   announces the record by its size, its thread and the complement of `key + p`, writes it, and stores `key + p`
+//!   into its [`RecordHeader::commit`] with release order.
 //! - The reader loads `commit` of the record at `tail` with acquire order. If it is `key + tail`, the record is
 //!   complete; the reader copies it and stores `tail + bytes` with release order.
+//! - A thread that ends within a hook leaves a record that is never complete. The reader skips an announced record of
+//!   a thread that is gone; once the process has ended, it skips to the next commit word.
 //!
 //! `key` is random, so bytes of an older record cannot look like the commit word of a later position. A record
 //! never wraps: a record of the kind [`super::Kind::Padding`] fills the end of the area.
@@ -73,12 +76,17 @@ pub struct RingHeader {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct RecordHeader {
-    /// The ring's key plus the record's position if the record is complete.
+    /// The ring's key plus the record's position if the record is complete, its complement if it is announced.
     pub commit: AtomicU64,
     /// The size of the record with this header, a multiple of [`ALIGNMENT`].
     pub bytes: AtomicU32,
-    /// A [`super::Kind`].
+    /// A [`super::Kind`]; of an announced record [`Self::WRITER`] and the thread id.
     pub kind: AtomicU32,
+}
+
+impl RecordHeader {
+    /// The bit that an announced record has with its thread id.
+    pub const WRITER: u32 = 1 << 31;
 }
 
 const _: () = assert!(

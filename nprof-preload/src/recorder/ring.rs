@@ -95,10 +95,7 @@ impl Ring {
     pub fn next(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<u32>> {
         loop {
             let offset = (self.tail & (self.data_bytes - 1)) as usize;
-            // SAFETY: the offset is within the data area and, as a multiple of 16, leaves room for a header. Other
-            // threads access its fields only as atomics.
-            let header =
-                unsafe { &*self.base.as_ptr().add(DATA_OFFSET + offset).cast::<RecordHeader>() };
+            let header = self.record_header(self.tail);
             // Pairs with the release store of the writer: the bytes of the record are visible after it.
             if header.commit.load(Acquire) != self.key.wrapping_add(self.tail) {
                 return Ok(None);
@@ -133,6 +130,49 @@ impl Ring {
                 return Ok(Some(kind));
             }
         }
+    }
+
+    /// True if the process has reserved records that were not read.
+    pub fn has_unread(&self) -> bool {
+        self.header().head.0.load(Relaxed) != self.tail
+    }
+
+    /// Skips the next record if it is incomplete and its writer is gone; returns whether it did. `lives` is called
+    /// with the id of the writing thread in its own namespace, or with None if that is unknown.
+    pub fn skip_abandoned(&mut self, lives: impl FnOnce(Option<u32>) -> bool) -> bool {
+        let end = self.header().head.0.load(Relaxed);
+        // The process may have written any number.
+        if end <= self.tail || end - self.tail > self.data_bytes || !end.is_multiple_of(ALIGNMENT) {
+            return false;
+        }
+        let commit = self.key.wrapping_add(self.tail);
+        let header = self.record_header(self.tail);
+        let found = header.commit.load(Acquire);
+        let bytes = u64::from(header.bytes.load(Relaxed));
+        let is_announced =
+            found == !commit && bytes >= ALIGNMENT && bytes.is_multiple_of(ALIGNMENT);
+        let writer = is_announced.then(|| header.kind.load(Relaxed));
+        // Its thread is just completing it, and has written the kind.
+        let is_complete = writer.is_some_and(|writer| writer & RecordHeader::WRITER == 0);
+        let thread = writer.map(|writer| writer & !RecordHeader::WRITER);
+        // It may also have completed it and ended since the first look.
+        if is_complete || lives(thread) || header.commit.load(Acquire) == commit {
+            return false;
+        }
+        let next = match thread {
+            Some(_) => (self.tail + bytes).min(end),
+            None => (self.tail + ALIGNMENT..end)
+                .step_by(ALIGNMENT as usize)
+                .find(|&at| {
+                    let commit = self.key.wrapping_add(at);
+                    let found = self.record_header(at).commit.load(Acquire);
+                    found == commit || found == !commit
+                })
+                .unwrap_or(end),
+        };
+        self.tail = next;
+        self.header().tail.0.store(self.tail, std::sync::atomic::Ordering::SeqCst);
+        true
     }
 
     /// Wakes the threads that wait for room. Call it after each batch of records.
@@ -174,6 +214,14 @@ impl Ring {
             frees: header.lost_frees.load(Relaxed),
             others: header.lost_others.load(Relaxed),
         }
+    }
+
+    /// Returns the header of the record at a position, a multiple of [`ALIGNMENT`].
+    fn record_header(&self, position: u64) -> &RecordHeader {
+        let offset = (position & (self.data_bytes - 1)) as usize;
+        // SAFETY: the offset is within the data area and, as a multiple of 16, leaves room for a header. Other
+        // threads access its fields only as atomics.
+        unsafe { &*self.base.as_ptr().add(DATA_OFFSET + offset).cast::<RecordHeader>() }
     }
 
     fn header(&self) -> &RingHeader {
@@ -254,6 +302,49 @@ mod tests {
         assert_eq!(ring.read_bytes(), DATA_BYTES);
         write_record(&file, DATA_BYTES, 32, Kind::Closed);
         assert_eq!(ring.next(&mut buffer).expect("valid"), Some(Kind::Closed as u32));
+    }
+
+    fn set_head(file: &File, position: u64) {
+        write(file, std::mem::offset_of!(RingHeader, head) as u64, &[position]);
+    }
+
+    #[test]
+    fn announced_record_of_a_thread_that_is_gone_is_skipped() {
+        let file = file();
+        let (mut ring, mut buffer) = (sealed(&file), Vec::new());
+        assert!(!ring.has_unread() && !ring.skip_abandoned(|_| false), "it is empty");
+        write(&file, DATA_OFFSET as u64, &[!KEY, 64 | (1234 | 1 << 31) << 32]);
+        write_record(&file, 64, 32, Kind::Freed);
+        set_head(&file, 96);
+        assert_eq!(ring.next(&mut buffer).expect("valid"), None);
+        assert!(ring.has_unread() && !ring.skip_abandoned(|thread| thread == Some(1234)));
+        write(&file, DATA_OFFSET as u64, &[!KEY, 64 | (Kind::Freed as u64) << 32]);
+        assert!(!ring.skip_abandoned(|_| false), "its thread is completing it");
+        write(&file, DATA_OFFSET as u64, &[!KEY, 64 | (1234 | 1 << 31) << 32]);
+        assert!(ring.skip_abandoned(|_| false));
+        assert_eq!(ring.next(&mut buffer).expect("valid"), Some(Kind::Freed as u32));
+        assert!(!ring.has_unread());
+        // Its size may lead beyond what was reserved.
+        write(&file, DATA_OFFSET as u64 + 96, &[!(KEY + 96), 1 << 20 | 1 << 63]);
+        set_head(&file, 128);
+        assert!(ring.skip_abandoned(|_| false));
+        assert_eq!((ring.read_bytes(), ring.has_unread()), (128, false));
+    }
+
+    #[test]
+    fn record_without_announcement_is_skipped_to_the_next_commit_word() {
+        let file = file();
+        let (mut ring, mut buffer) = (sealed(&file), Vec::new());
+        write_record(&file, 160, 48, Kind::Closed);
+        set_head(&file, 208);
+        assert!(!ring.skip_abandoned(|thread| thread.is_none()));
+        assert!(ring.skip_abandoned(|_| false));
+        assert_eq!((ring.read_bytes(), buffer.len()), (160, 0));
+        assert_eq!(ring.next(&mut buffer).expect("valid"), Some(Kind::Closed as u32));
+        for head in [208 + DATA_BYTES + 16, 100, 216] {
+            set_head(&file, head);
+            assert!(!ring.skip_abandoned(|_| false), "no head that the library writes: {head}");
+        }
     }
 
     #[test]

@@ -169,6 +169,47 @@ fn signal_handlers_record_within_hooks() {
     run.only().totals(&HashMap::new());
 }
 
+/// Signals end 300 threads while they record; what other threads record later must be read.
+#[test]
+fn threads_that_end_within_a_hook_hide_no_records() {
+    let workshop = Workshop::new();
+    let source = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static void end(int number) { syscall(SYS_exit, 0); }
+static volatile int records;
+static void *body(void *argument) {
+    for (;;) {
+        close(open("/dev/null", O_RDONLY));
+        records++;
+    }
+}
+int main(void) {
+    signal(SIGUSR1, end);
+    for (int round = 0; round < 300; round++) {
+        pthread_t thread;
+        records = 0;
+        pthread_create(&thread, 0, body, 0);
+        while (records < 20) sched_yield();
+        pthread_kill(thread, SIGUSR1);
+        pthread_join(thread, 0);
+        free(malloc(5000 + round));
+    }
+}
+"#;
+    let program = workshop.compile("cc", source, &[]).unwrap();
+    let run = workshop.run(&program, &[], |settings| settings.descriptors = true);
+    assert!(run.status.success());
+    let marks = run.only().allocations().filter(|block| (5000..5300).contains(&block.size));
+    assert_eq!(marks.count(), 300);
+    assert_eq!(run.only().losses, Losses::default());
+}
+
 #[test]
 fn recorder_that_is_gone_changes_nothing() {
     let workshop = Workshop::new();

@@ -155,11 +155,18 @@ impl Rings {
         for (process, ring) in &mut self.processes {
             let mut buffer = Vec::new();
             let mut count = 0;
-            while let Some(kind) = ring.next(&mut buffer).unwrap() {
-                process.records.push((kind, buffer.clone()));
-                count += 1;
-                if count % 100 == 0 {
-                    ring.wake();
+            let pid = process.pid;
+            let lives = |tid| Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
+            loop {
+                while let Some(kind) = ring.next(&mut buffer).unwrap() {
+                    process.records.push((kind, buffer.clone()));
+                    count += 1;
+                    if count % 100 == 0 {
+                        ring.wake();
+                    }
+                }
+                if !ring.skip_abandoned(|thread| thread.is_none_or(lives)) {
+                    break;
                 }
             }
             ring.wake();

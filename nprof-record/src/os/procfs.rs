@@ -68,6 +68,12 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
     threads
 }
 
+/// True if a thread of a process has not exited. The first thread stays until all have.
+pub(crate) fn runs(pid: u32, tid: u32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok();
+    stat.and_then(|text| Stat::parse(&text)).is_some_and(|stat| !stat.is_zombie)
+}
+
 /// Returns the living children of a process. Empty without CONFIG_PROC_CHILDREN.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let mut children = Vec::new();

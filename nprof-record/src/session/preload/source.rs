@@ -9,6 +9,7 @@ use nprof_preload::{Connection, Listener, Losses, Ring};
 use nprof_stream::{Cause, EventId, NO_CPU};
 
 use crate::event::{HeapPeriod, PreloadPlan, PreloadedEvent};
+use crate::os::procfs;
 use crate::perf::backlog::Backlog;
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::LostSamples;
@@ -42,6 +43,9 @@ const PERIOD_MIN: u64 = 4 << 10;
 
 /// The largest distance to which it is adapted.
 const PERIOD_MAX: u64 = 1 << 40;
+
+/// The time without a complete record after which a ring is searched for records of threads that are gone.
+const STUCK_NS: u64 = 50_000_000;
 
 /// The shortest time over which the rate of samples is measured.
 const RATE_WINDOW_NS: u64 = 100_000_000;
@@ -83,6 +87,8 @@ struct Process {
     rate: Rate,
     /// Bytes of the ring that were read before this drain.
     read_before: u64,
+    /// The time since which the next record is incomplete; 0 if it is not.
+    stuck_ns: u64,
 }
 
 /// The next record of a process.
@@ -153,6 +159,27 @@ impl Process {
             reported: Losses::default(),
             rate: Rate { since_ns: now_ns, ..Rate::default() },
             read_before: 0,
+            stuck_ns: 0,
+        }
+    }
+
+    /// Skips records of threads that ended while they wrote them.
+    fn skip_abandoned(&mut self, now_ns: u64) {
+        if self.next != Next::Nothing || !self.ring.has_unread() {
+            self.stuck_ns = 0;
+        } else if self.stuck_ns == 0 {
+            self.stuck_ns = now_ns;
+        } else if now_ns.saturating_sub(self.stuck_ns) >= STUCK_NS {
+            self.stuck_ns = now_ns;
+            let (pid, inner_pid) = (self.pid, self.inner_pid);
+            // The ids of threads of another namespace are unknown.
+            let lives = |tid| pid != inner_pid || procfs::runs(pid, tid);
+            while self.ring.skip_abandoned(|tid| tid.is_none_or(lives)) {
+                self.advance(now_ns);
+                if self.next != Next::Nothing {
+                    break;
+                }
+            }
         }
     }
 
@@ -188,7 +215,10 @@ impl Process {
                 self.time_ns = self.time_ns.max(time_ns.min(now_ns));
                 self.next = Next::Written(kind);
             }
-            // All records were complete before its end was noticed.
+            // No thread completes its record any more.
+            Ok(None) if self.has_ended && self.ring.skip_abandoned(|_| false) => {
+                self.advance(now_ns);
+            }
             Ok(None) if self.has_ended => {
                 self.time_ns = self.time_ns.max(now_ns);
                 self.next = Next::Ended;
@@ -365,6 +395,7 @@ impl EventSource for PreloadSource {
         for (number, process) in self.processes.iter_mut().enumerate() {
             process.read_before = process.ring.read_bytes();
             process.advance(now_ns);
+            process.skip_abandoned(now_ns);
             if process.is_ready() {
                 self.merge.push(process.time_ns, number);
             }
