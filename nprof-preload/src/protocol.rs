@@ -3,8 +3,9 @@
 //! 1. The recorder listens on an abstract `SOCK_SEQPACKET` socket with a random name and starts the program with
 //!    `LD_PRELOAD` and [`VARIABLE`], which holds the [`Settings`].
 //! 2. Each process that loads the library creates a ring in a memfd, connects, sends one [`Hello`] with the memfd
-//!    as `SCM_RIGHTS`, and closes both descriptors. The message stays in the socket's queue even if the process ends
-//!    first. With [`Settings::acknowledge`] the process waits until the recorder closes the connection.
+//!    as `SCM_RIGHTS`, and closes both descriptors. The message has the secret of the settings: other users can
+//!    connect, too. It stays in the socket's queue even if the process ends first. With [`Settings::acknowledge`]
+//!    the process waits until the recorder closes the connection.
 //! 3. The library writes records into the ring, the recorder reads them. The layouts use the byte order of the
 //!    machine.
 //!

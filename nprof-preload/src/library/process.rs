@@ -49,6 +49,7 @@ static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static DATA_BYTES: AtomicU64 = AtomicU64::new(0);
 static KEY: AtomicU64 = AtomicU64::new(0);
 static ID: AtomicU64 = AtomicU64::new(0);
+static SECRET: AtomicU64 = AtomicU64::new(0);
 static PID: AtomicU32 = AtomicU32::new(0);
 static STACK_BYTES: AtomicUsize = AtomicUsize::new(0);
 static HEAP_PERIOD: AtomicU64 = AtomicU64::new(0);
@@ -178,8 +179,9 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
         HELLO_FLAGS.store(FLAG_PROGRAM_ALLOCATOR, Relaxed);
     }
     let flags = HELLO_FLAGS.load(Relaxed);
-    let sent =
-        sys::send(socket, &Hello { id, parent_id, started_at_ns, pid, flags }.to_bytes(), file);
+    let secret = SECRET.load(Relaxed);
+    let hello = Hello { id, parent_id, started_at_ns, pid, flags, secret };
+    let sent = sys::send(socket, &hello.to_bytes(), file);
     sys::close(file);
     if sent && FLAGS.load(Relaxed) & ACKNOWLEDGE != 0 {
         sys::wait_for_end(socket);
@@ -283,6 +285,7 @@ fn keep_settings(settings: Settings<'_>) -> bool {
         stored.store(byte, Relaxed);
     }
     NAME_BYTES.store(name.len(), Relaxed);
+    SECRET.store(settings.secret, Relaxed);
     HEAP_PERIOD.store(settings.heap_period, Relaxed);
     STACK_BYTES.store(settings.stack_bytes as usize, Relaxed);
     DATA_BYTES.store(u64::from(settings.ring_bytes), Relaxed);

@@ -23,11 +23,13 @@ pub struct Hello {
     pub pid: u32,
     /// [`FLAG_PROGRAM_ALLOCATOR`].
     pub flags: u32,
+    /// [`super::Settings::secret`].
+    pub secret: u64,
 }
 
 impl Hello {
     /// The size of the message in bytes.
-    pub const BYTES: usize = 48;
+    pub const BYTES: usize = 56;
 
     /// Returns the message in bytes.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
@@ -39,6 +41,7 @@ impl Hello {
             self.parent_id,
             self.started_at_ns,
             u64::from(self.pid) | u64::from(self.flags) << 32,
+            self.secret,
         ];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
             chunk.copy_from_slice(&word.to_ne_bytes());
@@ -61,6 +64,7 @@ impl Hello {
             started_at_ns: word(4),
             pid: word(5) as u32,
             flags: (word(5) >> 32) as u32,
+            secret: word(6),
         })
     }
 }
@@ -75,6 +79,7 @@ mod tests {
         started_at_ns: 1 << 40,
         pid: 123,
         flags: FLAG_PROGRAM_ALLOCATOR,
+        secret: 5,
     };
 
     #[test]

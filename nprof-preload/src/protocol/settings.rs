@@ -5,11 +5,14 @@ use core::fmt;
 /// The environment variable that holds the [`Settings`].
 pub const VARIABLE: &str = "NPROF_PRELOAD";
 
-/// The settings of the library: `NAME:heap=BYTES,stack=BYTES,ring=BYTES[,fd][,wait][,ack]`.
+/// The settings of the library: `NAME:secret=HEX,heap=BYTES,stack=BYTES,ring=BYTES[,fd][,wait][,ack]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings<'a> {
     /// The name of the recorder's abstract socket, without the zero byte before it; no `:`.
     pub socket: &'a str,
+    /// The number that a [`super::Hello`] must have: all users see the name of the socket, but only those who may
+    /// trace the program see its environment.
+    pub secret: u64,
     /// The mean distance of samples in allocated bytes; 1 records every allocation, 0 none.
     pub heap_period: u64,
     /// The most bytes of a stack to copy.
@@ -31,6 +34,7 @@ impl<'a> Settings<'a> {
         let (socket, list) = text.split_once(':')?;
         let mut settings = Settings {
             socket,
+            secret: 0,
             heap_period: 0,
             stack_bytes: 8 << 10,
             ring_bytes: 1 << 20,
@@ -40,6 +44,9 @@ impl<'a> Settings<'a> {
         };
         for item in list.split(',') {
             match item.split_once('=') {
+                Some(("secret", value)) => {
+                    settings.secret = u64::from_str_radix(value, 16).ok()?;
+                }
                 Some(("heap", value)) => settings.heap_period = value.parse().ok()?,
                 Some(("stack", value)) => settings.stack_bytes = value.parse().ok()?,
                 Some(("ring", value)) => settings.ring_bytes = value.parse().ok()?,
@@ -62,8 +69,8 @@ impl fmt::Display for Settings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}:heap={},stack={},ring={}",
-            self.socket, self.heap_period, self.stack_bytes, self.ring_bytes
+            "{}:secret={:x},heap={},stack={},ring={}",
+            self.socket, self.secret, self.heap_period, self.stack_bytes, self.ring_bytes
         )?;
         for (set, name) in
             [(self.descriptors, ",fd"), (self.wait, ",wait"), (self.acknowledge, ",ack")]
@@ -84,6 +91,7 @@ mod tests {
     fn parse_returns_displayed_settings() {
         let settings = Settings {
             socket: "nprof-0123456789abcdef",
+            secret: u64::MAX,
             heap_period: 524_288,
             stack_bytes: 4096,
             ring_bytes: 1 << 21,
@@ -101,6 +109,7 @@ mod tests {
             "name",
             ":heap=1",
             "name:heap=x",
+            "name:secret=g",
             "name:unknown",
             "name:heap=1,ring=100000",
             "name:heap=1,ring=16",

@@ -53,8 +53,9 @@ fn compare(workshop: &Workshop, program: &Path, arguments: &[&str], period: u64)
     for _ in 0..ROUNDS {
         let output = Command::new(program).args(arguments).output().unwrap();
         bare = bare.min(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap());
-        let listener = Listener::bind().unwrap();
-        let mut settings = settings(listener.name());
+        let mut listener = Listener::bind().unwrap();
+        let name = listener.name().to_owned();
+        let mut settings = settings(&name, listener.secret());
         settings.heap_period = period;
         settings.stack_bytes = if period == 1 { 2048 } else { 8192 };
         let mut child = workshop
@@ -65,7 +66,7 @@ fn compare(workshop: &Workshop, program: &Path, arguments: &[&str], period: u64)
             .unwrap();
         let mut rings = Rings::default();
         while child.try_wait().unwrap().is_none() {
-            rings.read(&listener);
+            rings.read(&mut listener);
             for (process, _) in &mut rings.processes {
                 process.forget();
             }

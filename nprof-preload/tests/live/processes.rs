@@ -232,8 +232,9 @@ int main(void) {
 "#;
     let program = workshop.compile("cc", source, &[]).unwrap();
     for wait in [true, false] {
-        let listener = Listener::bind().unwrap();
-        let mut settings = settings(listener.name());
+        let mut listener = Listener::bind().unwrap();
+        let name = listener.name().to_owned();
+        let mut settings = settings(&name, listener.secret());
         settings.wait = wait;
         let mut child = workshop
             .command(&program, &settings)
@@ -243,7 +244,7 @@ int main(void) {
             .unwrap();
         let mut rings = Rings::default();
         while rings.processes.is_empty() {
-            rings.read(&listener);
+            rings.read(&mut listener);
         }
         // The recorder is gone, with its socket and its mappings, before most of the allocations.
         drop((rings, listener));
@@ -292,8 +293,9 @@ fn starts_without_recorder_and_with_malformed_settings() {
 fn acknowledged_process_waits_for_the_recorder() {
     let workshop = Workshop::new();
     for _ in 0..20 {
-        let listener = Listener::bind().unwrap();
-        let settings = Settings { acknowledge: true, ..settings(listener.name()) };
+        let mut listener = Listener::bind().unwrap();
+        let name = listener.name().to_owned();
+        let settings = Settings { acknowledge: true, ..settings(&name, listener.secret()) };
         let mut child = workshop.command(Path::new("/bin/true"), &settings).spawn().unwrap();
         let connection = loop {
             if let Some(connection) = listener.accept().unwrap() {

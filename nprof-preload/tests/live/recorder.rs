@@ -93,8 +93,9 @@ impl Workshop {
         change: impl Fn(&mut Settings<'_>),
         prepare: impl Fn(&mut Command),
     ) -> Run {
-        let listener = Listener::bind().unwrap();
-        let mut settings = settings(listener.name());
+        let mut listener = Listener::bind().unwrap();
+        let name = listener.name().to_owned();
+        let mut settings = settings(&name, listener.secret());
         change(&mut settings);
         let mut command = self.command(program, &settings);
         prepare(&mut command);
@@ -104,7 +105,7 @@ impl Workshop {
         let mut rings = Rings::default();
         let status = loop {
             let status = child.try_wait().unwrap();
-            rings.read(&listener);
+            rings.read(&mut listener);
             if let Some(status) = status {
                 break status;
             }
@@ -112,7 +113,7 @@ impl Workshop {
             poll(&mut [PollFd::new(&listener.as_fd(), PollFlags::IN)], Some(&pause)).unwrap();
         };
         let output = reader.join().unwrap();
-        rings.read(&listener);
+        rings.read(&mut listener);
         Run {
             status,
             output,
@@ -122,9 +123,10 @@ impl Workshop {
 }
 
 /// Returns the settings of the tests: every allocation, 2 KiB of stack, no loss.
-pub(crate) fn settings(socket: &str) -> Settings<'_> {
+pub(crate) fn settings(socket: &str, secret: u64) -> Settings<'_> {
     Settings {
         socket,
+        secret,
         heap_period: 1,
         stack_bytes: 2048,
         ring_bytes: 1 << 20,
@@ -142,7 +144,7 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// Accepts new processes and reads all records that are complete.
-    pub(crate) fn read(&mut self, listener: &Listener) {
+    pub(crate) fn read(&mut self, listener: &mut Listener) {
         while let Some(connection) = listener.accept().unwrap() {
             let process = Process {
                 pid: connection.pid,

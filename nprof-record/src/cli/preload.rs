@@ -47,6 +47,7 @@ impl Preload {
         };
         let settings = Settings {
             socket: listener.name(),
+            secret: listener.secret(),
             heap_period,
             stack_bytes: args.stack_size,
             ring_bytes: RING_BYTES,

@@ -47,6 +47,7 @@ mod tests {
     fn library_comes_before_those_of_the_user() {
         let settings = Settings {
             socket: "name",
+            secret: 7,
             heap_period: 5,
             stack_bytes: 8192,
             ring_bytes: 1 << 20,

@@ -310,8 +310,6 @@ impl PreloadSource {
                     self.processes.push(process);
                 }
                 Ok(None) => return,
-                // It took a tenth of a second.
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => return,
                 Err(_) if errors == REFUSED_MAX => return,
                 Err(_) => errors += 1,
             }
