@@ -87,6 +87,7 @@ fn usage_error_prints_message_and_no_output() {
         ("nprof-paths", 2),
         ("nprof-diff", 2),
         ("nprof-format text", 2),
+        ("nprof-export --to pprof", 2),
     ] {
         for misuse in ["--no-such-option", "not-there.nprof"] {
             if tool == "nprof-record" && misuse == "not-there.nprof" {
@@ -103,8 +104,14 @@ fn usage_error_prints_message_and_no_output() {
 fn rejects_file_that_is_no_stream() {
     let shell = Shell::new();
     shell.write("perf.data", b"PERFILE2 and more");
-    for tool in ["nprof-symbolize", "nprof-blame", "nprof-flat", "nprof-paths", "nprof-format text"]
-    {
+    for tool in [
+        "nprof-symbolize",
+        "nprof-blame",
+        "nprof-flat",
+        "nprof-paths",
+        "nprof-format text",
+        "nprof-export --to pprof",
+    ] {
         let run = shell.run(&format!("{tool} perf.data"));
         assert_eq!(run.status, 2, "{tool}: {run:?}");
         assert!(run.err.contains("perf.data"), "{tool}: {}", run.err);

@@ -5,9 +5,12 @@
 //! - [`args`]: arguments that several tools have;
 //! - [`shell`]: quotes command lines;
 //! - [`step`]: the record of a tool in a stream;
-//! - [`time`]: parses and prints times.
+//! - [`time`]: parses and prints times;
+//! - `progress`: shows the progress of long work on a terminal (feature `progress`).
 
 pub mod args;
+#[cfg(feature = "progress")]
+pub mod progress;
 pub mod shell;
 pub mod stage;
 pub mod step;

@@ -133,6 +133,11 @@ impl Input {
         &self.name
     }
 
+    /// Returns the length in bytes. None if the input is not a regular file.
+    pub fn length(&self) -> Option<u64> {
+        self.file.metadata().ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
+    }
+
     /// Returns a check for pending input. None if the process is out of file descriptors.
     pub fn ready(&self) -> Option<Ready> {
         self.file.try_clone().ok().map(Ready)

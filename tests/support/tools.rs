@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The names of all tools.
-pub const TOOLS: [&str; 7] = [
+pub const TOOLS: [&str; 8] = [
     "nprof-record",
     "nprof-symbolize",
     "nprof-blame",
@@ -13,6 +13,7 @@ pub const TOOLS: [&str; 7] = [
     "nprof-paths",
     "nprof-diff",
     "nprof-format",
+    "nprof-export",
 ];
 
 /// Returns the directory of the built tools.

@@ -1,0 +1,174 @@
+//! The model: samples, their stacks and threads. All strings are valid UTF-8 without control characters.
+
+use nprof_stream::Event;
+
+/// All samples of the streams that were read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Profile {
+    /// The facts of the recordings.
+    pub(crate) facts: Facts,
+    /// The events; runs that recorded the same event share one.
+    pub(crate) events: Vec<Event>,
+    /// The sources of code. The first one is the program, if there is any.
+    pub(crate) images: Vec<Image>,
+    /// The threads, in the order of their first samples.
+    pub(crate) threads: Vec<Thread>,
+    /// The names of threads.
+    pub(crate) names: Vec<String>,
+    /// The functions.
+    pub(crate) functions: Vec<Function>,
+    /// The frames.
+    pub(crate) frames: Vec<Frame>,
+    /// The stacks: each is a frame and the stack of its callers, which has a lower index.
+    pub(crate) stacks: Vec<Stack>,
+    /// The samples: each one, or sums of those that share thread, name, stack and event.
+    pub(crate) samples: Vec<Sample>,
+    /// The losses, in the order of the streams.
+    pub(crate) losses: Vec<Loss>,
+}
+
+/// The facts of the recordings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// The command of each run.
+    pub(crate) commands: Vec<String>,
+    /// The host of the first run; empty if unknown.
+    pub(crate) host: String,
+    /// The operating system of the first run.
+    pub(crate) os: String,
+    /// The processor of the first run.
+    pub(crate) cpu: String,
+    /// The number of CPUs of the first run.
+    pub(crate) cpus: Option<u64>,
+    /// The earliest time, ns since 1970 if the streams state it.
+    pub(crate) start: i64,
+    /// The latest time.
+    pub(crate) end: i64,
+    /// The number of lost samples.
+    pub(crate) lost: u64,
+    /// The number of samples without their stack, which was left out to save memory.
+    pub(crate) folded: u64,
+    /// True if any frame has a name.
+    pub(crate) has_names: bool,
+}
+
+/// A source of code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Image {
+    /// The path, or a name in brackets.
+    pub(crate) path: String,
+    /// The last component of the path.
+    pub(crate) name: String,
+    /// The build ID in hexadecimal digits; empty if unknown.
+    pub(crate) build_id: String,
+    /// True if nprof-symbolize has looked for the names of its frames.
+    pub(crate) is_symbolized: bool,
+    /// The highest offset of its frames.
+    pub(crate) last_offset: u64,
+}
+
+/// A thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Thread {
+    /// The process id.
+    pub(crate) pid: u32,
+    /// The thread id.
+    pub(crate) tid: u32,
+    /// Its last name.
+    pub(crate) name: String,
+    /// The time of its start or first sight.
+    pub(crate) start: i64,
+}
+
+/// A function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// Its name; that of a place without a name is `image+0xoffset`.
+    pub(crate) name: String,
+    /// Its source file; empty if unknown.
+    pub(crate) file: String,
+    /// Its image. None for marks.
+    pub(crate) image: Option<u32>,
+}
+
+/// The kind of code of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Category {
+    /// Code of a program or library.
+    User,
+    /// Code of the kernel.
+    Kernel,
+    /// Code generated at run time.
+    Jit,
+    /// No code: the mark of an incomplete stack.
+    Mark,
+}
+
+/// A place in code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// Its image.
+    pub(crate) image: Option<u32>,
+    /// The offset in the image of the instruction; inside of the call, if it is a caller.
+    pub(crate) offset: u64,
+    /// The kind of code.
+    pub(crate) category: Category,
+    /// Its calls, innermost first: all but the last are inlined. At least one.
+    pub(crate) calls: Vec<CallSite>,
+}
+
+/// A call of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CallSite {
+    /// The function.
+    pub(crate) function: u32,
+    /// The line, 0 if unknown.
+    pub(crate) line: u32,
+}
+
+/// A stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stack {
+    /// The stack of the callers. None at the root.
+    pub(crate) parent: Option<u32>,
+    /// The frame at its leaf.
+    pub(crate) frame: u32,
+}
+
+/// A sample, or a sum of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// The time; 0 of a sum.
+    pub(crate) time: i64,
+    /// The event.
+    pub(crate) event: u32,
+    /// The thread.
+    pub(crate) thread: u32,
+    /// The name of the thread at that time, in [`Profile::names`].
+    pub(crate) name: u32,
+    /// The stack. None for a sample without one.
+    pub(crate) stack: Option<u32>,
+    /// The number of observations.
+    pub(crate) count: u64,
+    /// The weight, in the unit of the event.
+    pub(crate) weight: u64,
+}
+
+/// Lost samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    /// The time at which the loss was noticed.
+    pub(crate) time: i64,
+    /// The number of samples, 0 if unknown.
+    pub(crate) count: u64,
+    /// The cause.
+    pub(crate) cause: String,
+}
+
+impl Profile {
+    /// Returns the frames of a stack, leaf first.
+    pub(crate) fn frames_of(&self, stack: Option<u32>) -> impl Iterator<Item = &Frame> + '_ {
+        let numbers = std::iter::successors(stack, |&stack| self.stacks[stack as usize].parent);
+        numbers.map(|stack| &self.frames[self.stacks[stack as usize].frame as usize])
+    }
+}

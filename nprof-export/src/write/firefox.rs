@@ -1,0 +1,237 @@
+//! The Firefox Profiler: its processed profile format, version 49, which every later version of the
+//! profiler upgrades.
+//!
+//! A thread of the format has samples of one event: each event of a thread is a thread of its own. The
+//! format has addresses relative to the address at which a linker places an image; streams have file
+//! offsets. So frames have no addresses.
+
+mod categories;
+mod tables;
+
+use std::io::{self, Write};
+
+use nprof_stream::escape::escaped;
+use nprof_stream::{Event, Measure};
+use serde_json::{Value, json};
+
+use self::categories::{CATEGORIES, category_number};
+use self::tables::Tables;
+use crate::model::{Category, Image, Profile, Sample, Thread};
+
+/// Writes a profile.
+pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let libs: Vec<Value> = profile.images.iter().map(lib).collect();
+    write!(out, "{{\"meta\":{},\"libs\":{},", meta(profile), json!(libs))?;
+    write!(out, "\"pages\":[],\"profilerOverhead\":[],\"counters\":[],\"threads\":[")?;
+    let mut samples = profile.samples.clone();
+    // The sort is stable: samples of a group stay in the order of time.
+    samples.sort_by_key(|sample| (sample.event, sample.thread));
+    let is_same = |a: &Sample, b: &Sample| (a.event, a.thread) == (b.event, b.thread);
+    for (index, group) in samples.chunk_by(is_same).enumerate() {
+        let separator = if index == 0 { "" } else { "," };
+        write!(out, "{separator}\n{}", thread(profile, group, index == 0))?;
+    }
+    writeln!(out, "]}}")
+}
+
+/// Returns a time in milliseconds since the beginning of the profile.
+fn milliseconds(profile: &Profile, time: i64) -> f64 {
+    time.saturating_sub(profile.facts.start) as f64 / 1e6
+}
+
+fn meta(profile: &Profile) -> Value {
+    let facts = &profile.facts;
+    let categories: Vec<Value> = CATEGORIES
+        .iter()
+        .map(|(_, name, color)| json!({"name": name, "color": color, "subcategories": ["Other"]}))
+        .collect();
+    let marker = |name: &str, cause: &str| {
+        json!({
+            "name": name,
+            "display": ["marker-chart", "marker-table", "timeline-overview"],
+            "tooltipLabel": "{marker.name}: {marker.data.count}",
+            "tableLabel": "{marker.data.count}, {marker.data.cause}",
+            "chartLabel": "{marker.data.count}, {marker.data.cause}",
+            "data": [
+                {"key": "count", "label": "Samples", "format": "integer"},
+                {"key": "cause", "label": cause, "format": "string"},
+            ],
+        })
+    };
+    json!({
+        "preprocessedProfileVersion": 49,
+        "version": 24,
+        "product": facts.commands.first().map_or("nprof", String::as_str),
+        "importedFrom": concat!("nprof-export ", env!("CARGO_PKG_VERSION")),
+        "startTime": facts.start as f64 / 1e6,
+        "interval": profile.events.first().map_or(1.0, interval),
+        "processType": 0,
+        "oscpu": facts.os,
+        "CPUName": facts.cpu,
+        "logicalCPUs": facts.cpus,
+        "categories": categories,
+        "markerSchema": [marker(LOST, "Cause"), marker(INCOMPLETE, "Reason")],
+        "sampleUnits": {"time": "ms", "eventDelay": "ms", "threadCPUDelta": "µs"},
+        "debug": false,
+        "extensions": {"length": 0, "baseURL": [], "id": [], "name": []},
+        "pausedRanges": [],
+        // Names are final: the profiler must not ask a server for symbols.
+        "symbolicated": true,
+        "usesOnlyOneStackType": true,
+        "doesNotUseFrameImplementation": true,
+        "sourceCodeIsNotOnSearchfox": true,
+    })
+}
+
+/// Returns the time between two samples in milliseconds.
+fn interval(event: &Event) -> f64 {
+    match (event.frequency, event.period) {
+        (Some(hertz), _) if hertz > 0 => 1000.0 / hertz as f64,
+        (_, Some(period)) if event.measure.is_time() => period as f64 / 1e6,
+        _ => 1.0,
+    }
+}
+
+fn lib(image: &Image) -> Value {
+    // The GUID of breakpad: 16 bytes of the build ID, the first three numbers little-endian, and an age.
+    let bytes: Vec<&str> =
+        (0..16).map(|i| image.build_id.get(2 * i..2 * i + 2).unwrap_or("00")).collect();
+    let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+    let guid: String = order.iter().map(|&i| bytes[i]).collect();
+    json!({
+        "name": image.name,
+        "path": image.path,
+        "debugName": image.name,
+        "debugPath": image.path,
+        "breakpadId": format!("{}0", guid.to_uppercase()),
+        "codeId": Some(&image.build_id).filter(|id| !id.is_empty()),
+        "arch": null,
+    })
+}
+
+/// The names of markers.
+const LOST: &str = "Lost samples";
+const INCOMPLETE: &str = "Incomplete stacks";
+
+/// Returns the thread of samples of one thread and event. The first one has the losses.
+fn thread(profile: &Profile, group: &[Sample], is_first: bool) -> Value {
+    let event = &profile.events[group[0].event as usize];
+    let of = &profile.threads[group[0].thread as usize];
+    // The format has tables of its own for each thread.
+    let mut tables = Tables::new(profile);
+    let stacks: Vec<Option<u32>> = group.iter().map(|sample| tables.stack(sample.stack)).collect();
+    let mut name = of.name.clone();
+    if profile.events.len() > 1 {
+        name.push_str(&format!(" ({})", escaped(&event.name)));
+    }
+    let markers = markers(profile, group, is_first, &mut tables);
+    let samples = samples(profile, event, group, &stacks);
+    let times = [group[0].time.min(of.start.max(profile.facts.start)), group[group.len() - 1].time];
+    let [start, end] = times.map(|time| milliseconds(profile, time));
+    let mut thread = tables.columns();
+    for (key, value) in [
+        ("name", json!(name)),
+        ("processName", json!(process_name(profile, of))),
+        ("processType", json!("default")),
+        ("isMainThread", json!(of.pid == of.tid && group[0].event == 0)),
+        ("pid", json!(of.pid.to_string())),
+        ("tid", json!(of.tid.to_string())),
+        ("processStartupTime", json!(start)),
+        ("processShutdownTime", json!(null)),
+        ("registerTime", json!(start)),
+        ("unregisterTime", json!(end)),
+        ("pausedRanges", json!([])),
+        ("samples", samples),
+        ("markers", markers),
+    ] {
+        thread.insert(key.to_owned(), value);
+    }
+    Value::Object(thread)
+}
+
+fn process_name<'a>(profile: &'a Profile, thread: &'a Thread) -> &'a str {
+    // The profiler groups threads by process, and shows its name.
+    let is_main = |other: &&Thread| other.tid == thread.pid && other.pid == thread.pid;
+    &profile.threads.iter().find(is_main).unwrap_or(thread).name
+}
+
+fn samples(profile: &Profile, event: &Event, group: &[Sample], stacks: &[Option<u32>]) -> Value {
+    let times: Vec<f64> = group.iter().map(|sample| milliseconds(profile, sample.time)).collect();
+    // CPU time is in a column of its own.
+    let is_waiting = event.measure.is_time() && event.measure != Measure::CpuTime;
+    let weight = |sample: &Sample| match event.measure {
+        _ if is_waiting => json!(sample.weight as f64 / 1e6),
+        Measure::Bytes => json!(sample.weight),
+        _ => json!(sample.count),
+    };
+    let weight_type = match event.measure {
+        _ if is_waiting => "tracing-ms",
+        Measure::Bytes => "bytes",
+        _ => "samples",
+    };
+    let mut samples = json!({
+        "length": group.len(),
+        "stack": stacks,
+        "time": times,
+        "weight": group.iter().map(weight).collect::<Vec<Value>>(),
+        "weightType": weight_type,
+    });
+    if event.measure == Measure::CpuTime {
+        let microseconds: Vec<f64> =
+            group.iter().map(|sample| sample.weight as f64 / 1e3).collect();
+        samples["threadCPUDelta"] = json!(microseconds);
+    }
+    samples
+}
+
+/// A marker.
+struct Marker {
+    name: &'static str,
+    start: i64,
+    /// None for an instant.
+    end: Option<i64>,
+    count: u64,
+    cause: String,
+}
+
+/// Returns the markers of a thread: a marker for each mark of incomplete stacks, and, in the first
+/// thread, all losses.
+fn markers(profile: &Profile, group: &[Sample], is_first: bool, tables: &mut Tables<'_>) -> Value {
+    let mut spans: Vec<(u32, i64, i64, u64)> = Vec::new();
+    for sample in group {
+        let root = profile.frames_of(sample.stack).last();
+        let Some(root) = root.filter(|root| root.category == Category::Mark) else { continue };
+        let function = root.calls[0].function;
+        match spans.iter_mut().find(|span| span.0 == function) {
+            Some((_, _, end, count)) => {
+                *end = sample.time;
+                *count = count.saturating_add(sample.count);
+            }
+            None => spans.push((function, sample.time, sample.time, sample.count)),
+        }
+    }
+    let mut rows = Vec::new();
+    for (function, start, end, count) in spans {
+        let cause = profile.functions[function as usize].name.clone();
+        rows.push(Marker { name: INCOMPLETE, start, end: Some(end), count, cause });
+    }
+    for loss in profile.losses.iter().filter(|_| is_first) {
+        let cause = loss.cause.clone();
+        rows.push(Marker { name: LOST, start: loss.time, end: None, count: loss.count, cause });
+    }
+    // The format stores tables by column.
+    let column =
+        |value: &mut dyn FnMut(&Marker) -> Value| rows.iter().map(value).collect::<Vec<Value>>();
+    json!({
+        "length": rows.len(),
+        "name": column(&mut |row| json!(tables.string(row.name))),
+        "category": column(&mut |_| json!(category_number(Category::Mark))),
+        "startTime": column(&mut |row| json!(milliseconds(profile, row.start))),
+        "endTime": column(&mut |row| json!(row.end.map(|end| milliseconds(profile, end)))),
+        // 0 is an instant, 1 an interval.
+        "phase": column(&mut |row| json!(u8::from(row.end.is_some()))),
+        "data": column(&mut |row| {
+            json!({"type": row.name, "count": row.count, "cause": row.cause})
+        }),
+    })
+}

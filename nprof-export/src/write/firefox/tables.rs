@@ -1,0 +1,171 @@
+//! The tables of a thread: strings, functions, frames, stacks. Each row is a number in the order of
+//! its first use.
+
+use serde_json::{Map, Value, json};
+
+use super::categories::category_number;
+use crate::model::{Category, Interner, Profile};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FrameRow {
+    function: u32,
+    line: u32,
+    category: Category,
+    inline_depth: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct StackRow {
+    prefix: Option<u32>,
+    frame: u32,
+}
+
+/// The tables of a thread.
+pub(super) struct Tables<'a> {
+    profile: &'a Profile,
+    strings: Interner<String>,
+    /// Functions of the profile.
+    functions: Interner<u32>,
+    /// Images of the profile.
+    resources: Interner<u32>,
+    frames: Interner<FrameRow>,
+    stacks: Interner<StackRow>,
+}
+
+impl<'a> Tables<'a> {
+    /// Creates empty tables.
+    pub(super) fn new(profile: &'a Profile) -> Self {
+        Self {
+            profile,
+            strings: Interner::default(),
+            functions: Interner::default(),
+            resources: Interner::default(),
+            frames: Interner::default(),
+            stacks: Interner::default(),
+        }
+    }
+
+    /// Returns the number of a string.
+    pub(super) fn string(&mut self, text: &str) -> u32 {
+        self.strings.number(text.to_owned())
+    }
+
+    /// Returns the number of a stack of the profile. None for no stack.
+    pub(super) fn stack(&mut self, stack: Option<u32>) -> Option<u32> {
+        let mut calls = Vec::new();
+        for frame in self.profile.frames_of(stack) {
+            let outermost = frame.calls.len() as u32 - 1;
+            for (call, index) in frame.calls.iter().zip(0..) {
+                let (function, line) = (self.functions.number(call.function), call.line);
+                let (category, inline_depth) = (frame.category, outermost - index);
+                calls.push(FrameRow { function, line, category, inline_depth });
+            }
+        }
+        // A stack begins with its root.
+        let mut prefix = None;
+        for row in calls.into_iter().rev() {
+            let frame = self.frames.number(row);
+            prefix = Some(self.stacks.number(StackRow { prefix, frame }));
+        }
+        prefix
+    }
+
+    /// Returns the tables as members of a thread.
+    pub(super) fn columns(mut self) -> Map<String, Value> {
+        let functions = self.function_columns();
+        let resources = self.resource_columns();
+        let (frames, stacks) = (self.frame_columns(), self.stack_columns());
+        let mut columns = Map::new();
+        for (key, value) in [
+            ("frameTable", frames),
+            ("funcTable", functions),
+            ("stackTable", stacks),
+            ("resourceTable", resources),
+            (
+                "nativeSymbols",
+                json!({"length": 0, "address": [], "functionSize": [], "libIndex": [], "name": []}),
+            ),
+            ("stringArray", json!(self.strings.values())),
+        ] {
+            columns.insert(key.to_owned(), value);
+        }
+        columns
+    }
+
+    fn function_columns(&mut self) -> Value {
+        let count = self.functions.len();
+        let (mut names, mut files, mut resources) = (Vec::new(), Vec::new(), Vec::new());
+        for function in self.functions.values() {
+            let function = &self.profile.functions[*function as usize];
+            names.push(self.strings.number(function.name.clone()));
+            let file = Some(function.file.clone()).filter(|file| !file.is_empty());
+            files.push(file.map(|file| self.strings.number(file)));
+            // -1 is no resource.
+            let resource = function.image.map(|image| self.resources.number(image));
+            resources.push(resource.map_or(-1, i64::from));
+        }
+        json!({
+            "length": count,
+            "name": names,
+            "isJS": vec![false; count],
+            "relevantForJS": vec![false; count],
+            "resource": resources,
+            "fileName": files,
+            "lineNumber": vec![Value::Null; count],
+            "columnNumber": vec![Value::Null; count],
+        })
+    }
+
+    fn resource_columns(&mut self) -> Value {
+        let count = self.resources.len();
+        let image = |&image: &u32| self.profile.images[image as usize].name.clone();
+        let names: Vec<String> = self.resources.values().iter().map(image).collect();
+        let names: Vec<u32> = names.into_iter().map(|name| self.strings.number(name)).collect();
+        json!({
+            "length": count,
+            "lib": self.resources.values(),
+            "name": names,
+            "host": vec![Value::Null; count],
+            // 1 is a library.
+            "type": vec![1; count],
+        })
+    }
+
+    fn frame_columns(&self) -> Value {
+        let rows = self.frames.values();
+        let column = |value: &dyn Fn(&FrameRow) -> Value| rows.iter().map(value).collect();
+        let nulls: Vec<Value> = vec![Value::Null; rows.len()];
+        let columns: [(&str, Vec<Value>); 5] = [
+            ("inlineDepth", column(&|row| json!(row.inline_depth))),
+            ("category", column(&|row| json!(category_number(row.category)))),
+            ("func", column(&|row| json!(row.function))),
+            ("line", column(&|row| json!(Some(row.line).filter(|&line| line > 0)))),
+            ("nativeSymbol", nulls.clone()),
+        ];
+        let mut table = json!({
+            "length": rows.len(),
+            // -1 is no address.
+            "address": vec![-1; rows.len()],
+            "subcategory": vec![0; rows.len()],
+            "innerWindowID": nulls,
+            "column": nulls,
+        });
+        for (key, values) in columns {
+            table[key] = json!(values);
+        }
+        table
+    }
+
+    fn stack_columns(&self) -> Value {
+        let rows = self.stacks.values();
+        let category =
+            |row: &StackRow| category_number(self.frames.values()[row.frame as usize].category);
+        json!({
+            "length": rows.len(),
+            "prefix": rows.iter().map(|row| row.prefix).collect::<Vec<_>>(),
+            "frame": rows.iter().map(|row| row.frame).collect::<Vec<_>>(),
+            "category": rows.iter().map(category).collect::<Vec<_>>(),
+            "subcategory": vec![0; rows.len()],
+        })
+    }
+}
