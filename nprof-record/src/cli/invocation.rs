@@ -29,7 +29,7 @@ use crate::session::header;
 use crate::session::launch::ForkedCommand;
 use crate::session::output::{Destination, OpenOutput, Stream};
 use crate::session::preload::source::PreloadSource;
-use crate::session::recording::{Outcome, Recording};
+use crate::session::recording::{Clocks, Outcome, Recording};
 use crate::session::wait_meter::{SwitchSource, WaitMeter};
 use crate::session::workload::Workload;
 use crate::sys::{self, EventTarget, Priority, Signals};
@@ -72,6 +72,8 @@ fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
 struct Sources {
     rings: Option<RingSet>,
     waits: Option<WaitMeter>,
+    /// The time before they were enabled.
+    enabled: Clocks,
 }
 
 /// One invocation of the tool, ready to record.
@@ -197,7 +199,7 @@ impl Invocation<'_> {
         let has_records = self.plan.has_records;
         let open = || RingSet::open(&self.plan, &self.cpus, open_target, self.tracer.as_ref());
         let rings = has_records.then(open).transpose()?;
-        let sources = Sources { rings, waits };
+        let sources = Sources { rings, waits, enabled: Clocks::read(0) };
         let output = match self.opened.take() {
             Some(opened) => opened,
             None => self.destination.open(pid)?,
@@ -273,7 +275,7 @@ impl Invocation<'_> {
             converter.set_kernel(kernel);
         }
         converter.keep_images(self.kept.take());
-        let Sources { mut rings, waits } = sources;
+        let Sources { mut rings, waits, enabled } = sources;
         if let Some(rings) = &rings {
             rings.enable_stack_copies(&mut converter);
         }
@@ -306,6 +308,7 @@ impl Invocation<'_> {
             plan: self.plan.clone(),
             sources: self.sources(rings, waits.as_ref()),
             waits,
+            enabled,
             converter,
             workload: workload.clone(),
             signals: self.signals.clone(),

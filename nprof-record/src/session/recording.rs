@@ -106,6 +106,8 @@ pub(crate) struct Times {
 pub(crate) struct Recording {
     pub(crate) plan: Plan,
     pub(crate) sources: SourceSet,
+    /// The time from which the sources may have had records, by all clocks.
+    pub(crate) enabled: Clocks,
     /// The measurement of waiting; `None` if no event needs it.
     pub(crate) waits: Option<WaitMeter>,
     pub(crate) converter: Converter<Stream>,
@@ -148,10 +150,17 @@ struct Progress {
 
 /// The clocks that [`Interval`] is a difference of.
 #[derive(Clone, Copy, Debug, Default)]
-struct Clocks {
+pub(crate) struct Clocks {
     now_ns: u64,
     output_ns: u64,
     cpu_ns: u64,
+}
+
+impl Clocks {
+    /// Reads the clocks, with the time that writes of the output have waited.
+    pub(crate) fn read(output_ns: u64) -> Self {
+        Self { now_ns: sys::monotonic_ns(), output_ns, cpu_ns: sys::thread_cpu_ns() }
+    }
 }
 
 impl Progress {
@@ -272,7 +281,7 @@ impl Recording {
             has_exited: false,
             delays: DelayHistory::default(),
             interval: Interval::default(),
-            clocks: self.clocks(),
+            clocks: self.enabled,
         };
         if self.times.delay.is_none() {
             // A command has used no CPU time before. Attached processes have, which is subtracted.
@@ -326,17 +335,10 @@ impl Recording {
         }
     }
 
-    fn clocks(&self) -> Clocks {
-        Clocks {
-            now_ns: sys::monotonic_ns(),
-            output_ns: self.converter.sink.written_ns(),
-            cpu_ns: sys::thread_cpu_ns(),
-        }
-    }
-
     /// Ends the interval since the last drain.
     fn note_interval(&self, progress: &mut Progress) {
-        let (before, now) = (progress.clocks, self.clocks());
+        let now = Clocks::read(self.converter.sink.written_ns());
+        let before = progress.clocks;
         progress.clocks = now;
         let total_ns = now.now_ns.saturating_sub(before.now_ns);
         // A stop during the drain has left its SIGCONT unread. Reading signals costs a system call.
