@@ -115,6 +115,11 @@ impl CodeMap for ProcessCode<'_> {
         }
     }
 
+    fn has_changed(&mut self, address: RuntimeAddress) -> bool {
+        let found = self.maps.find(address);
+        found.is_some_and(|(image, offset)| self.images.has_changed(image, offset))
+    }
+
     fn is_after_call(&mut self, address: RuntimeAddress) -> Option<bool> {
         let (image, offset) = self.maps.find(address.wrapping_sub(1))?;
         self.images.is_after_call(image, offset)

@@ -1,42 +1,31 @@
-//! The code of an image for code analysis: reads its file, or the memory of its process, page by
-//! page, and caches the results.
+//! The code of an image for code analysis, with a cache of the results.
 //!
-//! Memory is bounded. A file that was removed or replaced is not read. A process can change code
-//! in its memory, so pages of it are compared from time to time.
+//! Memory is bounded. A process can change code in its memory, so that the results there are dropped
+//! when its pages have changed.
 
-use std::fs::File;
-use std::hash::BuildHasher;
-use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use nprof_object::ImageAddress;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 
 use crate::arch::code_analysis;
 use crate::arch::code_bytes::{Bytes, Call, CodeBytes, INSTRUCTION_MAX};
 use crate::arch::generated_code;
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
-use crate::image::cfi::UnwindTables;
-use crate::image::elf::Elf;
-
-/// Bytes read at once.
-const PAGE_BYTES: u64 = 8 << 10;
-
-/// Bytes of memory read at once: the next page may not be mapped.
-const MEMORY_PAGE_BYTES: u64 = 4 << 10;
-
-/// Batches of samples after which a page of memory is read again. There are ten batches a second or
-/// fewer, and reading a page takes some 10 microseconds.
-const MEMORY_BATCHES: u64 = 10;
-
-/// The most cached pages; the cache is cleared when it is full.
-const PAGES_MAX: usize = 128;
+use crate::image::code_pages::{CodePages, CodeSource, SourceFile};
 
 /// The most cached rules and calls; each cache is cleared when it is full.
 const MEMO_MAX: usize = 1 << 16;
 
 /// The approximate size of a rule.
 const RULE_BYTES: usize = 256;
+
+/// Batches of samples after which a page of memory is read again. There are ten batches a second or
+/// fewer, and reading a page takes some 10 microseconds.
+const MEMORY_BATCHES: u64 = 10;
+
+/// The distance from an address to the code that its analysis may read, unless that follows a jump.
+const NEAR_BYTES: u64 = 16 << 10;
 
 /// The longest call instruction that is recognized.
 const CALL_MAX_BYTES: usize = 8;
@@ -55,10 +44,7 @@ pub(crate) enum CallBefore {
 /// The cached code of an image, and the results of its analysis.
 #[derive(Debug, Default)]
 pub(crate) struct CodeCache {
-    /// By file offset, or by address in memory.
-    pages: FxHashMap<u64, Box<[u8]>>,
-    /// The batch in which a page of memory was compared last, and the hash of its bytes.
-    compared: FxHashMap<u64, (u64, u64)>,
+    pages: CodePages,
     /// By image address, and true for return addresses.
     analyzed: FxHashMap<(ImageAddress, bool), AnalyzedRule>,
     /// By image address.
@@ -79,14 +65,12 @@ impl CodeCache {
         let entries = self.analyzed.capacity() * size_of::<(u64, bool, AnalyzedRule, u8)>();
         let analyzed = entries + self.analyzed.len() * RULE_BYTES;
         let calls = self.calls.capacity() * size_of::<(u64, CallBefore, u8)>()
-            + self.frames.capacity() * size_of::<(u64, GeneratedFrame, u8)>()
-            + self.compared.capacity() * size_of::<(u64, (u64, u64), u8)>();
+            + self.frames.capacity() * size_of::<(u64, GeneratedFrame, u8)>();
         let since_entry = self.since_entry.capacity() * size_of::<(u64, u64, usize, u8)>();
         let since_prologues = self.since_prologues.capacity() * size_of::<(u64, Rc<[u8]>, u8)>();
         let rules = self.since_entry.len() + self.prologue_rules;
         let since_entry = since_entry + rules * RULE_BYTES;
-        let pages = self.pages.len() * PAGE_BYTES as usize;
-        pages + analyzed + calls + since_entry + since_prologues
+        self.pages.bytes() + analyzed + calls + since_entry + since_prologues
     }
 
     /// Returns the rule that code analysis finds at an address without a table.
@@ -96,7 +80,7 @@ impl CodeCache {
         is_return: bool,
         source: &mut CodeSource<'_>,
     ) -> AnalyzedRule {
-        self.compare_memory(address, source);
+        self.renew(address, source);
         if let Some(rule) = self.analyzed.get(&(address, is_return)) {
             return rule.clone();
         }
@@ -174,7 +158,7 @@ impl CodeCache {
         address: ImageAddress,
         source: &mut CodeSource<'_>,
     ) -> CallBefore {
-        self.compare_memory(address, source);
+        self.renew(address, source);
         if let Some(&call) = self.calls.get(&address) {
             return call;
         }
@@ -192,7 +176,7 @@ impl CodeCache {
         address: ImageAddress,
         source: &mut CodeSource<'_>,
     ) -> GeneratedFrame {
-        self.compare_memory(address, source);
+        self.renew(address, source);
         if let Some(&frame) = self.frames.get(&address) {
             return frame;
         }
@@ -211,26 +195,22 @@ impl CodeCache {
         frame
     }
 
-    /// Reads the page of memory at an address again, if it was not read for some time, and drops all
-    /// that is cached if it has changed.
-    fn compare_memory(&mut self, address: ImageAddress, source: &CodeSource<'_>) {
-        let &CodeSource::Memory { read, batch } = source else { return };
-        let start = address.0 / MEMORY_PAGE_BYTES * MEMORY_PAGE_BYTES;
-        let last = self.compared.get(&start).copied();
-        if last.is_some_and(|(compared, _)| compared + MEMORY_BATCHES > batch) {
-            return;
-        }
-        // A process that has ended leaves the results of its time.
-        let Some(page) = read_memory_page(read, start) else { return };
-        let hash = FxBuildHasher.hash_one(&page);
-        if last.is_some_and(|(_, old)| old != hash) || self.compared.len() >= MEMO_MAX {
+    /// Reads the page of memory at an address again if that was not done for some time.
+    fn renew(&mut self, address: ImageAddress, source: &CodeSource<'_>) {
+        if self.pages.renew(address.0..=address.0, MEMORY_BATCHES, source) {
             *self = Self::default();
         }
-        if self.pages.len() >= PAGES_MAX {
-            self.pages.clear();
+    }
+
+    /// Returns true if the memory near an address has changed since it was read in an earlier batch.
+    /// The results from before are then dropped.
+    pub(crate) fn has_changed(&mut self, address: ImageAddress, source: &CodeSource<'_>) -> bool {
+        let first = address.0.saturating_sub(NEAR_BYTES);
+        let has_changed = self.pages.renew(first..=address.0.saturating_add(NEAR_BYTES), 1, source);
+        if has_changed {
+            *self = Self::default();
         }
-        self.pages.insert(start, page);
-        self.compared.insert(start, (batch, hash));
+        has_changed
     }
 
     /// Returns a reader of the code.
@@ -240,54 +220,9 @@ impl CodeCache {
     }
 }
 
-/// The source of the code of an image.
-pub(crate) enum CodeSource<'a> {
-    File {
-        elf: &'a Elf,
-        /// Opens the file. None if it was removed or replaced.
-        open: &'a dyn Fn() -> Option<File>,
-        tables: Option<&'a mut UnwindTables>,
-    },
-    /// The memory of a process: image addresses are its addresses.
-    Memory {
-        /// Reads bytes at an address and returns their number.
-        read: &'a dyn Fn(u64, &mut [u8]) -> usize,
-        /// The current batch of samples.
-        batch: u64,
-    },
-}
-
-impl CodeSource<'_> {
-    /// Returns the file offset or address in memory of an image address, and the bytes of code from
-    /// there on. None if it is no executable code.
-    fn place(&self, address: ImageAddress) -> Option<(u64, u64)> {
-        match self {
-            Self::File { elf, .. } => {
-                elf.file_offset(address).map(|(offset, left)| (offset.0, left))
-            }
-            Self::Memory { .. } => Some((address.0, u64::MAX - address.0)),
-        }
-    }
-
-    /// Returns the number of bytes read at once.
-    fn page_bytes(&self) -> u64 {
-        match self {
-            Self::File { .. } => PAGE_BYTES,
-            Self::Memory { .. } => MEMORY_PAGE_BYTES,
-        }
-    }
-}
-
-/// The file of a [`Reader`]: most rules need only cached pages, so it is opened when it is needed.
-enum SourceFile {
-    NotOpened,
-    Missing,
-    Open(File),
-}
-
 /// Reads the code for one rule.
 struct Reader<'a, 'b> {
-    pages: &'a mut FxHashMap<u64, Box<[u8]>>,
+    pages: &'a mut CodePages,
     analyzed: &'a FxHashMap<(ImageAddress, bool), AnalyzedRule>,
     file: SourceFile,
     source: &'a mut CodeSource<'b>,
@@ -327,50 +262,6 @@ impl Reader<'_, '_> {
     fn is_readable(&mut self, address: ImageAddress) -> bool {
         self.source.place(address).is_none() || self.code(address).length > 0
     }
-
-    /// Returns the bytes from a file offset to the end of its page; empty if they cannot be read.
-    fn page(&mut self, offset: u64) -> &[u8] {
-        let page_bytes = self.source.page_bytes();
-        let start = offset / page_bytes * page_bytes;
-        if !self.pages.contains_key(&start) {
-            let Some(page) = self.read_page(start) else { return &[] };
-            if self.pages.len() >= PAGES_MAX {
-                self.pages.clear();
-            }
-            self.pages.insert(start, page);
-        }
-        self.pages.get(&start).and_then(|page| page.get((offset - start) as usize..)).unwrap_or(&[])
-    }
-
-    /// Reads the page that starts at a file offset.
-    fn read_page(&mut self, start: u64) -> Option<Box<[u8]>> {
-        let open = match &self.source {
-            CodeSource::File { open, .. } => open,
-            CodeSource::Memory { read, .. } => return read_memory_page(*read, start),
-        };
-        if let SourceFile::NotOpened = self.file {
-            self.file = open().map_or(SourceFile::Missing, SourceFile::Open);
-        }
-        let SourceFile::Open(file) = &self.file else { return None };
-        let mut page = vec![0; PAGE_BYTES as usize];
-        let mut length = 0;
-        while length < page.len() {
-            match file.read_at(&mut page[length..], start.checked_add(length as u64)?).ok()? {
-                0 => break,
-                read => length += read,
-            }
-        }
-        page.truncate(length);
-        Some(page.into())
-    }
-}
-
-/// Reads a page of memory. None if it is not present, or may not be read.
-fn read_memory_page(read: &dyn Fn(u64, &mut [u8]) -> usize, start: u64) -> Option<Box<[u8]>> {
-    let mut page = vec![0; MEMORY_PAGE_BYTES as usize];
-    let length = read(start, &mut page);
-    page.truncate(length);
-    (length > 0).then(|| page.into())
 }
 
 impl CodeBytes for Reader<'_, '_> {
@@ -380,7 +271,7 @@ impl CodeBytes for Reader<'_, '_> {
         let wanted = left.min(INSTRUCTION_MAX as u64) as usize;
         // An instruction can span two pages.
         while code.length < wanted {
-            let page = self.page(offset);
+            let page = self.pages.bytes_from(offset, self.source, &mut self.file);
             let length = page.len().min(wanted - code.length);
             if length == 0 {
                 break;
@@ -421,9 +312,12 @@ mod tests {
     use super::*;
     use crate::arch;
     use crate::arch::rule::Cfa;
+    use crate::image::code_pages::PAGE_BYTES;
+    use crate::image::elf::Elf;
     use nprof_object::FileOffset;
     use object::ReadCache;
     use std::cell::Cell;
+    use std::fs::File;
 
     /// Returns this program and an image address near the border of two pages for which `is` holds,
     /// given the bytes before it and from it on.
@@ -457,7 +351,8 @@ mod tests {
             assert_eq!(rule.cfa, Cfa::Register(arch::SP, 8));
         }
         assert_eq!(opened.get(), 1);
-        assert!(code.bytes() >= PAGE_BYTES as usize && code.pages.len() <= 2);
+        let pages = code.pages.bytes();
+        assert!((1..=2).contains(&(pages / PAGE_BYTES as usize)), "{pages}");
         let mut missing = CodeSource::File { elf: &elf, open: &|| None, tables: None };
         assert_eq!(
             CodeCache::default().analyze(address, false, &mut missing),
@@ -501,6 +396,30 @@ mod tests {
     }
 
     #[test]
+    fn change_of_a_page_beside_is_found_once_in_the_next_batch() {
+        let stub_at = Cell::new(None);
+        let read = |address: u64, bytes: &mut [u8]| {
+            if stub_at.get() == Some(address) {
+                bytes[..TRAMPOLINE.len()].copy_from_slice(&TRAMPOLINE);
+            }
+            if (0x7000..0x9000).contains(&address) { bytes.len() } else { 0 }
+        };
+        let mut code = CodeCache::default();
+        let address = ImageAddress(0x8006);
+        let mut at = |batch, near| {
+            let mut source = CodeSource::Memory { read: &read, batch };
+            let has_changed = code.has_changed(ImageAddress(near), &source);
+            (has_changed, code.analyze(address, true, &mut source) == AnalyzedRule::Unknown)
+        };
+        assert_eq!(at(0, 0x8006), (false, true), "not generated yet");
+        stub_at.set(Some(0x8000));
+        assert_eq!(at(0, 0x8006), (false, true), "read in this batch");
+        assert_eq!(at(1, 0xf000), (false, true), "far away");
+        assert_eq!(at(1, 0x7ff0), (true, false));
+        assert_eq!(at(2, 0x8006), (false, false), "as before");
+    }
+
+    #[test]
     fn each_rule_of_an_address_counts_as_memory() {
         const START: u64 = 0x7000;
         let goal = START + 8 * 16;
@@ -522,8 +441,8 @@ mod tests {
         let mut source = CodeSource::Memory { read: &read, batch: 0 };
         let rules = code.rules_since_prologues(ImageAddress(goal), &mut source);
         assert_eq!(rules.len(), 8);
-        let pages = code.pages.len() * PAGE_BYTES as usize;
-        assert!(code.bytes() >= pages + rules.len() * RULE_BYTES, "{}", code.bytes());
+        let least = code.pages.bytes() + rules.len() * RULE_BYTES;
+        assert!(code.bytes() >= least, "{}", code.bytes());
     }
 
     #[test]

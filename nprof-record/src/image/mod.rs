@@ -2,6 +2,7 @@
 
 pub mod cfi;
 pub(crate) mod code_bytes;
+mod code_pages;
 pub(crate) mod elf;
 pub(crate) mod jit;
 pub(crate) mod kept_images;

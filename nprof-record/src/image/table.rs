@@ -311,6 +311,15 @@ impl ImageTable {
         rules.unwrap_or_default()
     }
 
+    /// Returns true if generated code near an offset has changed since it was read.
+    pub(crate) fn has_changed(&mut self, index: ImageIndex, offset: ImageOffset) -> bool {
+        let image = &mut self.images[index as usize];
+        let Some(address) = image.image_address(offset) else { return false };
+        let has_changed =
+            image.with_code(self.batch, |code, source| code.has_changed(address, source));
+        has_changed.unwrap_or(false)
+    }
+
     /// Returns the kind of the frames of generated code at an offset.
     pub(crate) fn generated_frame(
         &mut self,

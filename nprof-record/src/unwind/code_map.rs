@@ -58,6 +58,12 @@ pub trait CodeMap {
         GeneratedFrame::Unknown
     }
 
+    /// Returns true if generated code near an address has changed since it was read, so that another
+    /// analysis may yield more.
+    fn has_changed(&mut self, _address: RuntimeAddress) -> bool {
+        false
+    }
+
     /// True if the instruction that ends at an address is a call. None if the code cannot be read.
     fn is_after_call(&mut self, _address: RuntimeAddress) -> Option<bool> {
         None

@@ -47,6 +47,26 @@ pub(super) fn step(
     caller: &mut Registers,
     certainty: &mut Certainty,
 ) -> Step {
+    let before = *certainty;
+    let step = try_step(registers, address, stack, code, caller, certainty);
+    let is_certain = step != Err(Mark::NoUnwindInfo) && *certainty != Certainty::Guessed;
+    // The function may be newer than the code that was read.
+    if is_certain || before == Certainty::Guessed || !code.has_changed(address.address_for_lookup())
+    {
+        return step;
+    }
+    *certainty = before;
+    try_step(registers, address, stack, code, caller, certainty)
+}
+
+fn try_step(
+    registers: &Registers,
+    address: FrameAddress,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
+    caller: &mut Registers,
+    certainty: &mut Certainty,
+) -> Step {
     *certainty = (*certainty).min(Certainty::Analyzed);
     match code.analyze(address) {
         // A thread starts with a frame pointer of 0; a function may have lost it since.

@@ -127,8 +127,9 @@ fn node_stacks_are_complete_and_named() {
         println!("{options:?}: {counts:?}");
         assert!(counts.all > 300, "{options:?}: {counts:?}: {message}");
         assert!(counts.unnamed_leaf * 20 < counts.all, "{options:?}: {counts:?}");
-        // 4.6 % at most, with --perf-prof and --interpreted-frames-native-stack at a load of 150.
-        assert!(counts.incomplete * 10 < counts.all, "{options:?}: {counts:?}");
+        // 0.6 % at most at a load of 17. Code that is newer than the last drain may be moved before it
+        // is read.
+        assert!(counts.incomplete * 20 < counts.all, "{options:?}: {counts:?}");
         assert!(counts.wrong_caller * 100 < counts.all, "{options:?}: {counts:?}");
     }
 }

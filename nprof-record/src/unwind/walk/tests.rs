@@ -194,7 +194,11 @@ fn thread_start_requires_zero_frame_pointer() {
 }
 
 /// Generated code from 0x1000 on, with frames of a kind; 0x3000 is the end of the stack.
-struct Generated(GeneratedFrame);
+struct Generated {
+    frame: GeneratedFrame,
+    /// The kind once the code is read again.
+    later: GeneratedFrame,
+}
 
 impl CodeMap for Generated {
     fn unwind_info(&mut self, RuntimeAddress(address): RuntimeAddress) -> UnwindInfo {
@@ -210,7 +214,11 @@ impl CodeMap for Generated {
     }
 
     fn generated_frame(&mut self, _address: RuntimeAddress) -> GeneratedFrame {
-        self.0
+        self.frame
+    }
+
+    fn has_changed(&mut self, _address: RuntimeAddress) -> bool {
+        std::mem::replace(&mut self.frame, self.later) != self.later
     }
 
     fn is_after_call(&mut self, RuntimeAddress(address): RuntimeAddress) -> Option<bool> {
@@ -221,12 +229,15 @@ impl CodeMap for Generated {
 #[test]
 fn frame_pointer_of_generated_code_is_a_guess_unless_the_code_sets_it() {
     let words = [7, 0x7000_0020, 0x2001, 8, 0, 0x3001];
-    let mark = |frame| walk_in(&mut Generated(frame), 0x7000_0008, &words);
+    let mark = |frame| walk_in(&mut Generated { frame, later: frame }, 0x7000_0008, &words);
     let expected = vec![0x1000, 0x2001, 0x3001];
     assert_eq!(mark(GeneratedFrame::FramePointer), (expected.clone(), Mark::None));
     assert_eq!(mark(GeneratedFrame::Unknown), (expected.clone(), Mark::NoUnwindInfo));
     // The words below the frame pointer are not those of an interpreter.
-    assert_eq!(mark(GeneratedFrame::Interpreter), (expected, Mark::NoUnwindInfo));
+    assert_eq!(mark(GeneratedFrame::Interpreter), (expected.clone(), Mark::NoUnwindInfo));
+    // The code was generated after it was read.
+    let mut new = Generated { frame: GeneratedFrame::Unknown, later: GeneratedFrame::FramePointer };
+    assert_eq!(walk_in(&mut new, 0x7000_0008, &words), (expected, Mark::None));
 }
 
 #[test]
