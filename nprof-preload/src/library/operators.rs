@@ -12,10 +12,11 @@ use core::sync::atomic::Ordering;
 use super::hooks::{self, Target, check_and_free, resolve_and_jump};
 use super::{memory, shadow, symbols};
 
-/// Defines the hooks of operators new: their first argument is the size.
-macro_rules! operators_new {
-    ($($name:ident)*) => {
-        fn find_new() {
+/// Defines the hooks of functions of one kind, and `$find`, which finds their next definitions. `$hook` is a macro
+/// for the code of a hook, whose argument is the next definition; `$missing` takes the place of a missing one.
+macro_rules! operators {
+    ($find:ident, $hook:ident, $missing:path: $($name:ident)*) => {
+        fn $find() {
             // SAFETY: the functions have no arguments and no conditions.
             unsafe { $($name::find();)* }
         }
@@ -26,7 +27,7 @@ macro_rules! operators_new {
                 use super::*;
 
                 static TARGET: Target = Target::new(resolve as *mut c_void);
-                static NEXT: Target = Target::new(hooks::return_null as *mut c_void);
+                static NEXT: Target = Target::new($missing as *mut c_void);
 
                 #[cfg_attr(preloaded, unsafe(no_mangle))]
                 #[unsafe(naked)]
@@ -40,80 +41,48 @@ macro_rules! operators_new {
                 }
 
                 pub(super) unsafe extern "C" fn find() -> *mut c_void {
-                    choose(symbol!($name), &TARGET, &NEXT, counted as *mut c_void, hooks::return_null as *mut c_void)
+                    choose(symbol!($name), &TARGET, &NEXT, hook as *mut c_void, $missing as *mut c_void)
                 }
 
                 #[unsafe(naked)]
-                unsafe extern "C" fn counted() {
-                    naked_asm!(
-                        ".cfi_startproc",
-                        "push rbx", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
-                        "push r12", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset r12, 0",
-                        "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
-                        "mov rbx, rdi",
-                        "mov rax, qword ptr [rip + nprof_thread@GOTTPOFF]",
-                        "mov r12, qword ptr fs:[rax]",
-                        "mov qword ptr fs:[rax + 8], 0",
-                        "call qword ptr [rip + {next}]",
-                        "add rsp, 8", ".cfi_adjust_cfa_offset -8",
-                        "mov rcx, qword ptr [rip + nprof_thread@GOTTPOFF]",
-                        "cmp r12, qword ptr fs:[rcx]",
-                        "pop r12", ".cfi_adjust_cfa_offset -8", ".cfi_restore r12",
-                        // An inner hook has subtracted the size, or recorded the block; so does a null pointer look.
-                        "jne 2f",
-                        "cmp rax, qword ptr fs:[rcx + 8]",
-                        "je 2f",
-                        "sub qword ptr fs:[rcx], rbx",
-                        "jle {sample}",
-                        "2: pop rbx", ".cfi_adjust_cfa_offset -8", ".cfi_restore rbx",
-                        "ret",
-                        ".cfi_endproc",
-                        next = sym NEXT,
-                        sample = sym hooks::sample,
-                    )
+                unsafe extern "C" fn hook() {
+                    $hook!(NEXT)
                 }
             }
         )*
     };
 }
 
-/// Defines the hooks of functions that free their first argument; `free` takes the place of a missing definition.
-macro_rules! operators_delete {
-    ($($name:ident)*) => {
-        fn find_delete() {
-            // SAFETY: the functions have no arguments and no conditions.
-            unsafe { $($name::find();)* }
-        }
-
-        $(
-            #[allow(non_snake_case)]
-            mod $name {
-                use super::*;
-
-                static TARGET: Target = Target::new(resolve as *mut c_void);
-                static NEXT: Target = Target::new(hooks::free as *mut c_void);
-
-                #[cfg_attr(preloaded, unsafe(no_mangle))]
-                #[unsafe(naked)]
-                unsafe extern "C" fn $name() {
-                    naked_asm!("jmp qword ptr [rip + {target}]", target = sym TARGET)
-                }
-
-                #[unsafe(naked)]
-                unsafe extern "C" fn resolve() {
-                    resolve_and_jump!(find)
-                }
-
-                pub(super) unsafe extern "C" fn find() -> *mut c_void {
-                    choose(symbol!($name), &TARGET, &NEXT, checked as *mut c_void, hooks::free as *mut c_void)
-                }
-
-                #[unsafe(naked)]
-                unsafe extern "C" fn checked() {
-                    check_and_free!(NEXT)
-                }
-            }
-        )*
+/// The code of a hook that allocates by `next`, whose first argument is the size, and counts what no inner hook has
+/// counted.
+macro_rules! allocate_and_count {
+    ($next:ident) => {
+        naked_asm!(
+            ".cfi_startproc",
+            "push rbx", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
+            "push r12", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset r12, 0",
+            "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
+            "mov rbx, rdi",
+            "mov rax, qword ptr [rip + nprof_thread@GOTTPOFF]",
+            "mov r12, qword ptr fs:[rax]",
+            "mov qword ptr fs:[rax + 8], 0",
+            "call qword ptr [rip + {next}]",
+            "add rsp, 8", ".cfi_adjust_cfa_offset -8",
+            "mov rcx, qword ptr [rip + nprof_thread@GOTTPOFF]",
+            "cmp r12, qword ptr fs:[rcx]",
+            "pop r12", ".cfi_adjust_cfa_offset -8", ".cfi_restore r12",
+            // An inner hook has subtracted the size, or recorded the block; so does a null pointer look.
+            "jne 2f",
+            "cmp rax, qword ptr fs:[rcx + 8]",
+            "je 2f",
+            "sub qword ptr fs:[rcx], rbx",
+            "jle {sample}",
+            "2: pop rbx", ".cfi_adjust_cfa_offset -8", ".cfi_restore rbx",
+            "ret",
+            ".cfi_endproc",
+            next = sym $next,
+            sample = sym hooks::sample,
+        )
     };
 }
 
@@ -155,13 +124,15 @@ pub(super) fn find_all() {
     find_delete();
 }
 
-operators_new! {
+operators! {
+    find_new, allocate_and_count, hooks::return_null:
     _Znwm _Znam _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t
     _ZnwmSt11align_val_t _ZnamSt11align_val_t
     _ZnwmSt11align_val_tRKSt9nothrow_t _ZnamSt11align_val_tRKSt9nothrow_t
 }
 
-operators_delete! {
+operators! {
+    find_delete, check_and_free, hooks::free:
     _ZdlPv _ZdaPv _ZdlPvm _ZdaPvm _ZdlPvRKSt9nothrow_t _ZdaPvRKSt9nothrow_t
     _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t
     _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t
