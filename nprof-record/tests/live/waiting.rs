@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Output;
+use std::rc::Rc;
 
 use nprof_stream::tables::Tables;
 use nprof_stream::{ChangeKind, End, Event, Mark, Reader, Record, TaskId};
@@ -23,7 +24,7 @@ pub(crate) struct Observation {
     pub(crate) state: String,
     pub(crate) pair: Option<u64>,
     pub(crate) mark: Mark,
-    frames: Frames,
+    pub(crate) frames: Frames,
     offsets: Vec<u64>,
 }
 
@@ -37,14 +38,15 @@ impl Observation {
 /// The exact times of a thread.
 pub(crate) struct Times {
     pub(crate) task: TaskId,
+    pub(crate) wall: u64,
     pub(crate) cpu: u64,
     pub(crate) runnable: u64,
     pub(crate) blocked: u64,
 }
 
-/// A recording.
+/// A recording of waiting.
 pub(crate) struct Recording {
-    directory: Directory,
+    directory: Rc<Directory>,
     pub(crate) output: Output,
     pub(crate) events: Vec<Event>,
     pub(crate) samples: Vec<Observation>,
@@ -67,8 +69,8 @@ impl Recording {
         Self::of(directory, &[options, &["--", &program], operands].concat())
     }
 
-    /// Records with these options and operands. None if waiting cannot be measured here, which is
-    /// printed.
+    /// Records with these options and operands. None if BPF programs cannot measure waiting here, which
+    /// is printed.
     pub(crate) fn of(directory: Directory, words: &[&str]) -> Option<Self> {
         let file = directory.path("out");
         let output = record(&[&["-o", &file][..], words].concat());
@@ -81,25 +83,26 @@ impl Recording {
             return None;
         }
         assert!(output.status.success(), "{message}");
-        let bytes = fs::read(&file).expect("a file");
-        let recording = Self::read(directory, output, &bytes);
-        if recording.events.iter().any(|event| event.capture == b"switches") {
+        let recording = Self::of_output(&Rc::new(directory), "out", output);
+        if recording.is_by_switches() {
             eprintln!("SKIPPED: no BPF programs measure waiting: {}", stderr(&recording.output));
             return None;
         }
         Some(recording)
     }
 
-    fn read(directory: Directory, output: Output, bytes: &[u8]) -> Self {
+    /// Reads the stream that a recorder with this output has written to a file of the directory.
+    pub(crate) fn of_output(directory: &Rc<Directory>, file: &str, output: Output) -> Self {
+        let bytes = fs::read(directory.path(file)).expect("a file");
         let mut all = Self {
-            directory,
+            directory: directory.clone(),
             output,
             events: Vec::new(),
             samples: Vec::new(),
             times: Vec::new(),
             end: End::default(),
         };
-        let (mut tables, mut reader) = (Tables::new(), Reader::new(bytes));
+        let (mut tables, mut reader) = (Tables::new(), Reader::new(&bytes[..]));
         while let Some(record) = reader.next().expect("a stream") {
             tables.apply(&record);
             match record {
@@ -131,6 +134,7 @@ impl Recording {
                     let ns = |key| change.extras.number(key).expect("a number");
                     all.times.push(Times {
                         task: change.task,
+                        wall: ns("wall"),
                         cpu: ns("cpu"),
                         runnable: ns("runnable"),
                         blocked: ns("blocked"),
@@ -140,6 +144,11 @@ impl Recording {
             }
         }
         all
+    }
+
+    /// True if waiting was measured without BPF programs.
+    pub(crate) fn is_by_switches(&self) -> bool {
+        self.events.iter().any(|event| event.capture == b"switches")
     }
 
     /// Returns the numbers that the program has printed.

@@ -3,21 +3,26 @@
 use std::fs;
 use std::io::BufRead;
 use std::process::{Child, Command, Output, Stdio};
+use std::rc::Rc;
 
 use nprof_stream::Mark;
 
-use crate::support::{Directory, Stream, record, record_as_other_user_with, recorder, stderr};
-use crate::waits::{EPOLL, SLEEPER, SPINNERS, Times, Waits};
+use crate::support::{Directory, record, record_as_other_user_with, recorder, stderr};
+use crate::waiting::{Recording, Times};
+use crate::waits::{EPOLL, SLEEPER, SPINNERS};
 
 fn is_root() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("Uid:\t0\t"))
 }
 
-/// Records a program as an ordinary user. None if that is not possible here, which is printed.
-fn recorded(directory: &Directory, program: &str, options: &[&str]) -> Option<(Output, Waits)> {
+/// Compiles a program and records it as an ordinary user. None if that is not possible here, which is
+/// printed.
+fn recorded(name: &str, source: &str, options: &[&str]) -> Option<Recording> {
+    let directory = Rc::new(Directory::new(name));
+    let program = directory.compile("gcc", source, &["-O1", "-pthread"])?;
     let file = directory.path("out");
     let output = if is_root() {
-        match record_as_other_user_with(directory, &file, program, options) {
+        match record_as_other_user_with(&directory, &file, &program, options) {
             Ok(output) => output,
             Err(_) => {
                 eprintln!("SKIPPED: there is no setpriv");
@@ -25,47 +30,41 @@ fn recorded(directory: &Directory, program: &str, options: &[&str]) -> Option<(O
             }
         }
     } else {
-        record(&[options, &["-o", &file, "--", program]].concat())
+        record(&[options, &["-o", &file, "--", &program]].concat())
     };
     if stderr(&output).contains("permission denied") {
         eprintln!("SKIPPED: {}", stderr(&output));
         return None;
     }
     assert!(output.status.success(), "{}", stderr(&output));
-    let waits = Waits::from_file(&file);
-    assert_eq!(waits.capture, "switches", "{}", stderr(&output));
-    Some((output, waits))
-}
-
-/// Returns the sum of the weights of an event.
-fn weight(waits: &Waits, event: &str) -> f64 {
-    waits.waits.iter().filter(|it| it.event == event).map(|it| it.weight as f64).sum()
+    let recording = Recording::of_output(&directory, "out", output);
+    assert!(recording.is_by_switches(), "{}", stderr(&recording.output));
+    Some(recording)
 }
 
 #[test]
 fn ordinary_user_records_the_time_that_a_program_slept() {
-    let directory = Directory::new("switches-sleeper");
-    let Some(program) = directory.compile("gcc", SLEEPER, &["-O1", "-pthread"]) else { return };
     // The weights are random. On an idle machine the standard deviation is 4 % of the sum, so that
     // one attempt in 100,000 fails; on a busy one the ticks are late.
     for attempt in 0.. {
-        let Some((output, waits)) = recorded(&directory, &program, &["-e", "wall"]) else { return };
-        assert!(stderr(&output).contains(" by context switches"), "{}", stderr(&output));
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let slept: f64 = text.trim().parse().expect("a number");
-        assert_eq!(waits.times.len(), 9, "one for each thread");
+        let options = ["-e", "wall"];
+        let Some(recording) = recorded("switches-sleeper", SLEEPER, &options) else { return };
+        let message = stderr(&recording.output);
+        assert!(message.contains(" by context switches"), "{message}");
+        let slept = recording.printed()[0];
+        assert_eq!(recording.times.len(), 9, "one for each thread");
         let mut blocked_ns = 0;
-        for Times { wall, cpu, runnable, blocked } in &waits.times {
+        for Times { wall, cpu, runnable, blocked, .. } in &recording.times {
             let sum = cpu + runnable + blocked;
             assert!(wall.abs_diff(sum) <= wall / 1000 + 4_000_000, "{wall} {sum}");
             blocked_ns += blocked;
         }
         // The first thread is blocked as long as the others live.
-        let joined = waits.times.iter().map(|times| times.wall).max().unwrap_or(0);
+        let joined = recording.times.iter().map(|times| times.wall).max().unwrap_or(0);
         let exact = (blocked_ns as f64 - joined as f64) / slept;
         assert!((0.9..1.05).contains(&exact), "{exact}: it runs between the sleeps");
-        let sampled = weight(&waits, "blocked") / blocked_ns as f64;
-        let in_sleep = waits.weight_in("clock_nanosleep") as f64 / slept;
+        let sampled = recording.weight_of("blocked") as f64 / blocked_ns as f64;
+        let in_sleep = recording.weight_in("clock_nanosleep") as f64 / slept;
         if (0.8..1.2).contains(&sampled) && in_sleep > 0.6 {
             break;
         }
@@ -75,7 +74,7 @@ fn ordinary_user_records_the_time_that_a_program_slept() {
 
 #[test]
 fn ordinary_user_sees_where_a_hung_process_waits() {
-    let directory = Directory::new("switches-hung");
+    let directory = Rc::new(Directory::new("switches-hung"));
     if !is_root() {
         return eprintln!("SKIPPED: only root can become another user");
     }
@@ -98,41 +97,36 @@ fn ordinary_user_sees_where_a_hung_process_waits() {
     hung.kill().and_then(|()| hung.wait()).expect("it was started");
     let output = output.expect("it runs");
     assert!(output.status.success(), "{}", stderr(&output));
-    let waits = Waits::from_file(&file);
-    let [times] = &waits.times[..] else { panic!("{} threads", waits.times.len()) };
+    let recording = Recording::of_output(&directory, "out", output);
+    let [times] = &recording.times[..] else { panic!("{} threads", recording.times.len()) };
     assert_eq!((times.cpu, times.runnable, times.blocked), (0, 0, times.wall));
     assert!(times.wall >= 2_400_000_000, "{}", times.wall);
-    assert!(waits.waits.len() >= 3, "one each second, and one at the end");
-    let weight = waits.weight_in("clock_nanosleep");
+    assert!(recording.waits().count() >= 3, "one each second, and one at the end");
+    let weight = recording.weight_in("clock_nanosleep");
     assert!(weight.abs_diff(times.blocked) < 50_000_000, "{weight} {}", times.blocked);
-    assert!(waits.waits.iter().all(|wait| wait.has_stack && wait.state == "S"));
+    assert!(recording.waits().all(|wait| !wait.frames.is_empty() && wait.state == "S"));
 }
 
 #[test]
 fn looks_end_no_wait_of_an_epoll_loop() {
-    let directory = Directory::new("switches-epoll");
-    let Some(program) = directory.compile("gcc", EPOLL, &["-O1"]) else { return };
     // More looks than by default.
-    let Some((output, waits)) = recorded(&directory, &program, &["-e", "wall:1000000"]) else {
-        return;
-    };
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n");
-    assert!(waits.weight_in("epoll_wait") > 0, "some waits were looked at");
+    let options = ["-e", "wall:1000000"];
+    let Some(recording) = recorded("switches-epoll", EPOLL, &options) else { return };
+    assert_eq!(recording.printed(), [0.0]);
+    assert!(recording.weight_in("epoll_wait") > 0, "some waits were looked at");
 }
 
 #[test]
 fn preempted_threads_wait_for_a_cpu_by_switches() {
-    let directory = Directory::new("switches-spinners");
-    let Some(program) = directory.compile("gcc", SPINNERS, &["-O1"]) else { return };
-    let Some((_, waits)) = recorded(&directory, &program, &["-e", "wait"]) else { return };
-    let spinners: Vec<_> = waits.times.iter().filter(|it| it.cpu > 400_000_000).collect();
+    let Some(recording) = recorded("switches-spinners", SPINNERS, &["-e", "wait"]) else { return };
+    let spinners: Vec<_> = recording.times.iter().filter(|it| it.cpu > 400_000_000).collect();
     assert_eq!(spinners.len(), 2);
-    for Times { wall, cpu, runnable, blocked } in &spinners {
+    for Times { wall, cpu, runnable, blocked, .. } in &spinners {
         assert!(*blocked < wall / 100, "{blocked} of {wall}");
         assert!(wall.abs_diff(cpu + runnable) <= wall / 100, "{wall} {cpu} {runnable}");
     }
-    let exact: u64 = waits.times.iter().map(|times| times.runnable).sum();
-    let ratio = weight(&waits, "runnable") / exact as f64;
+    let exact: u64 = recording.times.iter().map(|times| times.runnable).sum();
+    let ratio = recording.weight_of("runnable") as f64 / exact as f64;
     // Waits of 3 ms at an interval of 4 ms: 300 samples, a standard deviation of 3 %.
     assert!((0.75..1.25).contains(&ratio), "{ratio}");
 }
@@ -171,7 +165,7 @@ fn stacks_are_complete_without_the_frame_pointer() {
         return eprintln!("SKIPPED: only root can leave out CAP_BPF");
     }
     for options in ["-O0", "-O2"] {
-        let directory = Directory::new(&format!("switches-deep{options}"));
+        let directory = Rc::new(Directory::new(&format!("switches-deep{options}")));
         let Some(program) = directory.compile("gcc", DEEP, &[options]) else { return };
         let file = directory.path("out");
         let mut child = started(&program);
@@ -181,11 +175,11 @@ fn stacks_are_complete_without_the_frame_pointer() {
         child.kill().and_then(|()| child.wait()).expect("it was started");
         let Some(output) = output else { return };
         assert!(output.status.success(), "{}", stderr(&output));
-        let stream = Stream::from_file(&file);
-        assert_eq!(stream.event.capture, b"switches");
-        assert!(!stream.event.fallback.is_empty());
-        assert!(!stream.samples.is_empty());
-        for sample in &stream.samples {
+        let recording = Recording::of_output(&directory, "out", output);
+        assert!(recording.is_by_switches());
+        assert!(recording.events.iter().all(|event| !event.fallback.is_empty()));
+        assert!(recording.waits().count() > 0);
+        for sample in recording.waits() {
             assert_eq!(sample.mark, Mark::None, "{options}: {:?}", sample.frames);
             let own = sample.frames.iter().filter(|(image, _)| image.ends_with("program")).count();
             let expected = if options == "-O0" { 4 } else { 3 };
@@ -235,7 +229,7 @@ fn both_ways_measure_the_same_times() {
     if !is_root() {
         return eprintln!("SKIPPED: only root can record with BPF");
     }
-    let directory = Directory::new("switches-both");
+    let directory = Rc::new(Directory::new("switches-both"));
     let Some(program) = directory.compile("gcc", BUSY, &["-O1", "-pthread"]) else { return };
     let (bpf, switches) = (directory.path("bpf"), directory.path("switches"));
     let mut child = started(&program);
@@ -248,16 +242,18 @@ fn both_ways_measure_the_same_times() {
     child.kill().and_then(|()| child.wait()).expect("it was started");
     let Some(output) = output else { return };
     assert!(output.status.success() && other.status.success(), "{}", stderr(&output));
-    let both = [&bpf, &switches].map(|file| Waits::from_file(file));
-    if both[0].capture != "bpf" {
-        return eprintln!("SKIPPED: {}", stderr(&other));
+    let both = [("bpf", other), ("switches", output)];
+    let both = both.map(|(file, output)| Recording::of_output(&directory, file, output));
+    if both[0].is_by_switches() {
+        return eprintln!("SKIPPED: {}", stderr(&both[0].output));
     }
-    assert_eq!(both[1].capture, "switches");
+    assert!(both[1].is_by_switches());
     // With BPF, the time from the wake-up of a thread to its run counts as runnable.
-    let [bpf, switches] = both.map(|waits| {
-        assert_eq!(waits.times.len(), 5);
-        let waited = waits.times.iter().map(|times| times.blocked + times.runnable).sum::<u64>();
-        waited as f64 / waits.times.iter().map(|times| times.wall).sum::<u64>() as f64
+    let [bpf, switches] = both.map(|recording| {
+        let times = &recording.times;
+        assert_eq!(times.len(), 5);
+        let waited = times.iter().map(|times| times.blocked + times.runnable).sum::<u64>();
+        waited as f64 / times.iter().map(|times| times.wall).sum::<u64>() as f64
     });
     assert!((switches - bpf).abs() < 0.05, "{switches} {bpf}");
 }
