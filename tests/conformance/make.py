@@ -210,9 +210,9 @@ def complete():
             3, LINES[0][1], "@epoch\tnumber=1", LINES[0][1]))
     write("complete/66-lost-samples-of-others-and-lost-records.nprof", block(0, 0, HEAD, record(
         34, zigzag(5), 0, 0, 0, 3, 0, b"others=7"), record(34, zigzag(0), 0, 0, 0, 0, 0, b"records=9"),
-        record(4, b"samples=0\trecords=2\tlost=3\tlost_others=7\tlost_records=9\tlate=0")),
+        record(4, b"samples=0\trecords=2\tlost=3\tlost_others=7\tlost_records=9\tunseen=2\tlate=0")),
         [EMPTY_TEXT[0], "L\t5\t0\t-\t0\t3\tring\tothers=7", "L\t5\t0\t-\t0\t0\tring\trecords=9",
-         "@end\tsamples=0\trecords=2\tlost=3\tlost_others=7\tlost_records=9\tlate=0"])
+         "@end\tsamples=0\trecords=2\tlost=3\tlost_others=7\tlost_records=9\tunseen=2\tlate=0"])
     times = b"wall=9\tcpu=2\trunnable=3\tblocked=4"
     ends = "\ttask_ns=2\twall_ns=9\trunnable_ns=3\tblocked_ns=4"
     write("complete/67-times-of-a-task.nprof", block(0, 0, HEAD, TASK, record(

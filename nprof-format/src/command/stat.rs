@@ -120,6 +120,7 @@ impl Counts {
             ("lost", json!(sum(EventSummary::lost_samples))),
             ("lost_others", json!(sum(|event| event.lost_others))),
             ("lost_records", json!(summary.lost_records)),
+            ("unseen", json!(summary.unseen())),
             ("late", json!(late)),
             ("bytes_per_sample", json!(per_sample)),
             ("complete_percent", json!(percent(samples.saturating_sub(incomplete), samples))),

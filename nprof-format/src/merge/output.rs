@@ -95,6 +95,7 @@ impl<'a, W: Write> Output<'a, W> {
             lost,
             lost_others: Some(lost_others),
             lost_records: Some(lost_records),
+            unseen: end.unseen.filter(|_| all),
             late: Some(late),
             incomplete: end.incomplete.filter(|_| all),
             stitched: end.stitched.filter(|_| all),
@@ -310,6 +311,8 @@ impl Totals {
             end.status = end.status.max(other.status);
             end.incomplete = add(end.incomplete, other.incomplete);
             end.stitched = add(end.stitched, other.stitched);
+            // Runs without heap and fd events have no number.
+            end.unseen = end.unseen.into_iter().chain(other.unseen).reduce(u64::saturating_add);
             end.task_ns = add(end.task_ns, other.task_ns);
             end.sampled_ns = add(end.sampled_ns, other.sampled_ns);
             end.wall_ns = add(end.wall_ns, other.wall_ns);

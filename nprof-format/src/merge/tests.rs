@@ -236,9 +236,12 @@ fn late_location_holds_until_its_frame_is_redefined() {
 #[test]
 fn losses_keep_their_kinds() {
     let losses = "L\t5\t1\t-\t0\t3\tring\tothers=7\nL\t6\t0\t-\t0\t0\tring\trecords=9\n";
-    let a = format!("{HEAD}@event\tid=1\tname=e\n{losses}@end\tsamples=0\trecords=3\tlost=3\n");
+    let a = format!(
+        "{HEAD}@event\tid=1\tname=e\n{losses}@end\tsamples=0\trecords=3\tlost=3\tunseen=4\n"
+    );
     let (text, _) = merge_texts(100, &[&a, &a.replace("0x1", "0x2")]).unwrap();
     let end = end(&text);
+    assert_eq!(end.unseen, Some(8));
     assert_eq!((end.lost, end.lost_others, end.lost_records), (6, Some(14), Some(18)));
 }
 

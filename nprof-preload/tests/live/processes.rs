@@ -191,7 +191,7 @@ static void *body(void *argument) {
 }
 int main(void) {
     signal(SIGUSR1, end);
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 150; round++) {
         pthread_t thread;
         records = 0;
         pthread_create(&thread, 0, body, 0);

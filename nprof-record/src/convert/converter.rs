@@ -113,6 +113,9 @@ impl<S: Sink> RecordHandler for Converter<S> {
 
     fn on_lost(&mut self, sample_id: SampleId, lost: LostSamples, event: EventId, cause: Cause) {
         self.counts.lost_others += lost.others;
+        if self.allocations.as_ref().is_some_and(|state| state.has_event(event)) {
+            self.counts.lost_preloaded += lost.own;
+        }
         // A loss of others alone has no part in the causes.
         if lost.own > 0 || lost.others == 0 {
             *self.counts.lost.entry(cause).or_default() += lost.own;

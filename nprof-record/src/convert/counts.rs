@@ -31,6 +31,8 @@ pub(crate) struct Counts {
     pub(crate) lost: BTreeMap<Cause, u64>,
     /// Lost samples of other processes. If there are any, `lost` is an estimate.
     pub(crate) lost_others: u64,
+    /// The part of [`Self::lost`] that the preloaded library could not write.
+    pub(crate) lost_preloaded: u64,
     /// Lost sideband records (mmap, comm, fork, exit).
     pub(crate) sideband_lost: u64,
     /// Tasks whose own events the kernel ended when they executed a set-user-ID program.

@@ -1,5 +1,6 @@
 //! Sources of code: ELF files with their unwind tables, the kernel, JIT code.
 
+pub(crate) mod allocator;
 pub mod cfi;
 pub(crate) mod code_bytes;
 mod code_pages;

@@ -445,9 +445,10 @@ impl Recording {
         let is_by_task = plan.common.open_mode == OpenMode::Task;
         let kept = converter.kept_images();
         let times = converter.time_sums();
-        let unseen = converter.unseen();
-        let is_preloaded = unseen.is_some();
-        let (unseen, unfollowed) = unseen.unwrap_or_default();
+        let missed = converter.missed();
+        let is_preloaded = missed.is_some();
+        let unseen =
+            missed.as_ref().map(|missed| missed.unseen.processes + missed.bypassed.processes);
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
         let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
         let (counts, sums) = (converter.counts, converter.sums);
@@ -461,6 +462,7 @@ impl Recording {
             stitched: counts.stitched,
             lost: counts.lost,
             lost_others: counts.lost_others,
+            lost_preloaded: counts.lost_preloaded,
             sideband_lost: counts.sideband_lost,
             may_miss_processes,
             // Events of CPUs and groups stay.
@@ -481,8 +483,7 @@ impl Recording {
             times,
             unmeasured,
             is_preloaded,
-            unseen,
-            unfollowed,
+            missed: missed.unwrap_or_default(),
             unread_stacks,
             waits_by_switches: plan.waits_by_switches,
             delay,
@@ -502,6 +503,7 @@ impl Recording {
             lost: summary.lost.values().sum(),
             lost_others: Some(summary.lost_others),
             lost_records: Some(summary.sideband_lost),
+            unseen,
             late: Some(summary.late),
             incomplete: Some(summary.incomplete.values().sum()),
             task_ns,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use nprof_stream::{Cause, Mark};
 
-use crate::convert::allocations::state::Unseen;
+use crate::convert::allocations::state::Missed;
 use crate::convert::counts::{CompatSamples, Sum};
 use crate::convert::waits::TimeSums;
 use crate::perf::plan::OpenMode;
@@ -22,6 +22,8 @@ pub(crate) struct Summary {
     pub(crate) lost: BTreeMap<Cause, u64>,
     /// Lost samples of other processes. If there are any, `lost` is an estimate.
     pub(crate) lost_others: u64,
+    /// The part of `lost` that the preloaded library could not write.
+    pub(crate) lost_preloaded: u64,
     /// Lost sideband records (mmap, comm, fork, exit).
     pub(crate) sideband_lost: u64,
     /// True if lost sideband records may have hidden processes.
@@ -59,10 +61,8 @@ pub(crate) struct Summary {
     pub(crate) unmeasured: u64,
     /// True if a library was loaded into the command.
     pub(crate) is_preloaded: bool,
-    /// Processes that have not loaded the library of heap and fd events.
-    pub(crate) unseen: Unseen,
-    /// Allocations whose blocks were not followed, because there are too many.
-    pub(crate) unfollowed: u64,
+    /// What heap and fd events lack.
+    pub(crate) missed: Missed,
     /// Threads of which the stacks may not be read while they wait.
     pub(crate) unread_stacks: usize,
     /// True if waiting was measured by records of context switches.
@@ -104,9 +104,11 @@ impl Summary {
         let is_explained = explanation.is_some();
         warnings.extend(explanation.or_else(|| self.no_samples()));
         let lost = self.lost.get(&Cause::Ring).copied().unwrap_or(0);
+        let lost = lost.saturating_sub(self.lost_preloaded);
         if lost > 0 {
             warnings.push(format!("the rings were full: {}", self.cause_of_losses(true)));
         }
+        warnings.extend(self.missing_allocations());
         if self.sideband_lost > 0 {
             let were = if self.sideband_lost == 1 { "was" } else { "were" };
             let records = counted(self.sideband_lost, "record");
@@ -139,24 +141,6 @@ impl Summary {
             warnings.push(format!(
                 "{} {were} not measured: more than 131072 at a time; record fewer processes",
                 counted(self.unmeasured, "thread")
-            ));
-        }
-        if self.unfollowed > 0 {
-            warnings.push(format!(
-                "{} allocations are not in heap.free, heap.live and heap.peak: more than 4194304 sampled \
-                 blocks at a time; choose a larger period",
-                self.unfollowed
-            ));
-        }
-        if self.unseen.processes > 0 {
-            let plural = if self.unseen.processes == 1 { "" } else { "es" };
-            let name = String::from_utf8_lossy(&self.unseen.comm);
-            warnings.push(format!(
-                "{} process{plural} without heap and fd events, the first of {}: static and set-user-ID \
-                 programs do not load the library; weigh a probe instead, such as \
-                 -e 'uprobe:PATH:0xOFFSET*di' at its malloc",
-                self.unseen.processes,
-                name.escape_debug()
             ));
         }
         if self.unread_stacks > 0 {
@@ -441,5 +425,6 @@ fn duration(ns: u64) -> String {
     }
 }
 
+mod missed;
 #[cfg(test)]
 mod tests;

@@ -12,14 +12,14 @@ use crate::support::{Directory, record, record_as_other_user_with, stderr};
 
 /// The samples of a function and the functions below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Total {
-    samples: u64,
-    weight: u64,
+pub(crate) struct Total {
+    pub(crate) samples: u64,
+    pub(crate) weight: u64,
 }
 
 /// The samples of heap and fd events in a stream.
-struct Allocations {
-    verdict: Verdict,
+pub(crate) struct Allocations {
+    pub(crate) verdict: Verdict,
     /// By event and function of the program; the empty name has all samples of an event.
     totals: BTreeMap<(String, String), Total>,
     /// The values of `on` by event.
@@ -30,7 +30,7 @@ struct Allocations {
 
 impl Allocations {
     /// Reads the stream in a file. Functions are those of `program`.
-    fn read(file: &str, program: &str) -> Self {
+    pub(crate) fn read(file: &str, program: &str) -> Self {
         let data = fs::read(program).expect("a program");
         let elf = object::File::parse(&*data).expect("an ELF file");
         let symbols = elf.symbols().filter(|symbol| symbol.size() > 0);
@@ -86,23 +86,23 @@ impl Allocations {
         Self { verdict: reader.verdict(), totals, objects, incomplete }
     }
 
-    fn of(&self, event: &str, function: &str) -> Total {
+    pub(crate) fn of(&self, event: &str, function: &str) -> Total {
         let key = (event.to_owned(), function.to_owned());
         self.totals.get(&key).copied().unwrap_or_default()
     }
 
-    fn weight(&self, event: &str, function: &str) -> u64 {
+    pub(crate) fn weight(&self, event: &str, function: &str) -> u64 {
         self.of(event, function).weight
     }
 }
 
 /// Compiles a program whose functions are not inlined, nor its allocations removed.
-fn compile(directory: &Directory, source: &str) -> Option<String> {
+pub(crate) fn compile(directory: &Directory, source: &str) -> Option<String> {
     directory.compile("gcc", source, &["-O1", "-fno-builtin", "-pthread", "-w"])
 }
 
 /// Records a program with options, and reads the stream.
-fn recorded(directory: &Directory, program: &str, options: &[&str]) -> Allocations {
+pub(crate) fn recorded(directory: &Directory, program: &str, options: &[&str]) -> Allocations {
     let file = directory.path("out");
     let output = record(&[options, &["-o", &file, "--", program]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
@@ -275,50 +275,6 @@ fn ordinary_user_records_allocations() {
     assert_eq!(heap.weight("heap.alloc", "large"), 20 << 20);
     assert_eq!(heap.weight("heap.live", "leak"), 10 << 20);
     assert_eq!(heap.incomplete, 0);
-}
-
-#[test]
-fn static_program_is_counted_as_unseen() {
-    let directory = Directory::new("heap-static");
-    let options = ["-O1", "-static", "-w"];
-    let source = "#include <stdlib.h>\nint main(void) { return malloc(1 << 20) == 0; }";
-    let has_static = Command::new("gcc").args(["-print-file-name=libc.a"]).output();
-    if !has_static.is_ok_and(|it| it.stdout.starts_with(b"/")) {
-        return eprintln!("SKIPPED: no static C library");
-    }
-    let Some(program) = directory.compile("gcc", source, &options) else { return };
-    let file = directory.path("out");
-    let output = record(&["-e", "heap", "-o", &file, "--", &program]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let message = "1 process without heap and fd events, the first of program";
-    assert!(stderr(&output).contains(message), "{}", stderr(&output));
-}
-
-/// They exit before they are noticed, and most have no record.
-#[test]
-fn short_processes_are_not_counted_as_unseen() {
-    let directory = Directory::new("heap-short");
-    let source = "
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        int main(void) {
-            for (int i = 0; i < 500; i++) {
-                if (fork() == 0) {
-                    free(malloc(10));
-                    execl(\"/bin/true\", \"true\", (char *)0);
-                }
-                wait(0);
-            }
-            return 0;
-        }";
-    let Some(program) = compile(&directory, source) else { return };
-    let file = directory.path("out");
-    let options = ["-e", "heap"];
-    let output = record_as_other_user_with(&directory, &file, &program, &options);
-    let Ok(output) = output else { return eprintln!("SKIPPED: no setpriv") };
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(!stderr(&output).contains("without heap"), "{}", stderr(&output));
 }
 
 #[test]

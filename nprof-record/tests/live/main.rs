@@ -31,6 +31,7 @@ mod run_command;
 mod java;
 // Losses: lost samples and lost records of mappings, told apart.
 mod losses;
+mod missed_allocations;
 // Names of code generated at run time: perf maps, jitdumps, BPF programs.
 mod runtime_code;
 // Node.js and Python: generated code is named, and its stacks are complete and right.

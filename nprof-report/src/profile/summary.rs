@@ -283,6 +283,11 @@ impl Summary {
         (count > 0).then(|| format!("{count} {LOST_RECORDS}"))
     }
 
+    /// Returns the number of processes of which heap and fd events are missing.
+    pub fn unseen(&self) -> u64 {
+        total(self.runs.iter().filter_map(|run| run.end.as_ref()?.unseen))
+    }
+
     /// Returns the heading of a report for people, one fact per line, escaped for a terminal.
     pub fn heading(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -324,6 +329,12 @@ impl Summary {
     pub fn problems(&self) -> Vec<String> {
         let mut lines = Vec::new();
         lines.extend(self.lost_records_text().map(|text| format!("records: {text}")));
+        if let unseen @ 1.. = self.unseen() {
+            let plural = if unseen == 1 { "" } else { "es" };
+            lines.push(format!(
+                "unseen:  {unseen} process{plural} without heap and fd events, see the messages of nprof-record"
+            ));
+        }
         if self.has_omissions {
             lines.push(format!("omitted: {OMISSIONS}"));
         }

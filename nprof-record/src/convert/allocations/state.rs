@@ -6,9 +6,10 @@ use rustc_hash::FxHashMap;
 use crate::convert::allocations::descriptors::Descriptors;
 use crate::convert::allocations::live_set::LiveSet;
 use crate::event::{PreloadPlan, PreloadedEvent};
+use crate::image::allocator::AllocationFunction;
 
 /// The most blocks that are followed, of all processes together: some 500 MB of memory.
-const BLOCKS_MAX: usize = 4 << 20;
+pub(crate) const BLOCKS_MAX: usize = 4 << 20;
 
 /// A process that has loaded the library.
 #[derive(Debug)]
@@ -20,12 +21,43 @@ pub(crate) struct Allocator {
     pub(crate) descriptors: Descriptors,
 }
 
-/// Processes that have not loaded the library.
+/// Processes of which blocks are not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unseen {
     pub(crate) processes: u64,
-    /// The name of the first.
+    /// The first.
+    pub(crate) first: Executed,
+}
+
+impl Unseen {
+    fn add(&mut self, executed: Executed) {
+        if self.processes == 0 {
+            self.first = executed;
+        }
+        self.processes += 1;
+    }
+}
+
+/// The image that a process executes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Executed {
+    /// The name of the process.
     pub(crate) comm: Vec<u8>,
+    /// The path of the image; empty if it could not be read.
+    pub(crate) path: Vec<u8>,
+    /// Its own allocation function; `None` if it has none, or was not searched for one.
+    pub(crate) allocator: Option<AllocationFunction>,
+}
+
+/// What the events of the library lack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missed {
+    /// Processes that have not loaded the library.
+    pub(crate) unseen: Unseen,
+    /// Processes that bring an allocator of their own.
+    pub(crate) bypassed: Unseen,
+    /// Allocations of which the blocks were not followed.
+    pub(crate) unfollowed: u64,
 }
 
 /// The state of the events of the preloaded library.
@@ -38,10 +70,15 @@ pub(crate) struct AllocationState {
     pub(crate) blocks: usize,
     /// The allocations whose blocks were not followed because there are too many.
     pub(crate) unfollowed: u64,
-    /// The images that processes have executed and that have not loaded the library so far: names by
-    /// process id.
-    executed: FxHashMap<u32, Vec<u8>>,
+    /// The images that processes have executed and that have not loaded the library so far, by process
+    /// id.
+    executed: FxHashMap<u32, Executed>,
+    /// Processes that have not loaded the library.
     unseen: Unseen,
+    /// Processes that have loaded it, but bring an allocator of their own.
+    pub(crate) bypassed: Unseen,
+    /// True for the executables that bring an allocator of their own, by path.
+    pub(crate) allocators: FxHashMap<Vec<u8>, bool>,
 }
 
 impl AllocationState {
@@ -54,6 +91,8 @@ impl AllocationState {
             unfollowed: 0,
             executed: FxHashMap::default(),
             unseen: Unseen::default(),
+            bypassed: Unseen::default(),
+            allocators: FxHashMap::default(),
         }
     }
 
@@ -62,11 +101,33 @@ impl AllocationState {
         self.plan.id(event)
     }
 
+    /// True if events of memory are recorded.
+    pub(crate) fn records_heap(&self) -> bool {
+        self.plan.has_heap()
+    }
+
+    /// True for an event of the library, and for none: the losses of all other events have one.
+    pub(crate) fn has_event(&self, event: EventId) -> bool {
+        event.is_none() || self.plan.events().any(|(_, id)| id == event)
+    }
+
     /// True if another block can be followed; counts it as not followed if not.
     pub(crate) fn has_room(&mut self) -> bool {
         let has_room = self.blocks < BLOCKS_MAX;
         self.unfollowed += u64::from(!has_room);
         has_room
+    }
+
+    /// Notes the path of a mapped image: the first after an exec is the executed one.
+    pub(crate) fn note_image(&mut self, pid: u32, path: &[u8]) {
+        if let Some(executed) = self.executed.get_mut(&pid).filter(|it| it.path.is_empty()) {
+            executed.path = path.to_vec();
+        }
+    }
+
+    /// Returns the image that a process has executed, if it has not loaded the library so far.
+    pub(crate) fn executed(&self, pid: u32) -> Option<&Executed> {
+        self.executed.get(&pid)
     }
 
     /// Adds a process that has loaded the library, or was forked from one that has.
@@ -96,18 +157,21 @@ impl AllocationState {
     }
 
     /// Notes that a process has executed an image, which loads the library unless it cannot.
-    pub(crate) fn note_executed(&mut self, pid: u32, comm: &[u8]) {
+    pub(crate) fn note_executed(&mut self, pid: u32, executed: Executed) {
         self.note_unseen(pid);
-        self.executed.insert(pid, comm.to_vec());
+        self.executed.insert(pid, executed);
+    }
+
+    /// Notes that the executable of a process brings an allocator of its own.
+    pub(crate) fn note_bypassed(&mut self, executed: Executed) {
+        self.bypassed.add(executed);
     }
 
     /// Notes that a process has exited: if its image has not loaded the library by now, it never will.
     pub(crate) fn note_unseen(&mut self, pid: u32) {
-        let Some(comm) = self.executed.remove(&pid) else { return };
-        if self.unseen.processes == 0 {
-            self.unseen.comm = comm;
+        if let Some(executed) = self.executed.remove(&pid) {
+            self.unseen.add(executed);
         }
-        self.unseen.processes += 1;
     }
 
     /// Returns the processes that have not loaded the library.
@@ -171,14 +235,15 @@ mod tests {
     #[test]
     fn images_without_the_library_are_counted_once() {
         let mut state = state();
-        state.note_executed(5, b"sh");
+        let named = |comm: &[u8]| Executed { comm: comm.to_vec(), ..Executed::default() };
+        state.note_executed(5, named(b"sh"));
         state.start(1, 0, 0, process(5));
-        state.note_executed(5, b"static");
-        state.note_executed(5, b"other");
+        state.note_executed(5, named(b"static"));
+        state.note_executed(5, named(b"other"));
         state.start(2, 0, 0, process(5));
         state.note_unseen(5);
-        state.note_executed(6, b"late");
-        let unseen = Unseen { processes: 2, comm: b"static".to_vec() };
+        state.note_executed(6, named(b"late"));
+        let unseen = Unseen { processes: 2, first: named(b"static") };
         assert_eq!((state.unseen(), state.unseen()), (unseen.clone(), unseen));
     }
 }

@@ -64,6 +64,11 @@ impl<S: Sink> Converter<S> {
         {
             self.emit_exec(exec, &mmap.path);
         }
+        if self.resolver.images.get(image).kind == ImageKind::Elf
+            && let Some(state) = &mut self.allocations
+        {
+            state.note_image(mmap.pid, &mmap.path);
+        }
         let end = RuntimeAddress(mmap.start.0.saturating_add(mmap.length));
         let mapping = Mapping { start: mmap.start, end, offset, image };
         self.tree.map(mmap.pid, sample_id.time, mapping);

@@ -1,18 +1,22 @@
 //! Writes allocations, releases and descriptors, and what processes have at their end.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use nprof_preload::protocol::{Allocated, Capture, Content, Hello, Opened, Origin};
+use nprof_preload::protocol::{
+    Allocated, Capture, Content, FLAG_PROGRAM_ALLOCATOR, Hello, Opened, Origin,
+};
 use nprof_stream::{EventId, ExtrasBuilder, NO_CPU, NodeId, Record, Sample, TaskId};
 
 use crate::arch;
 use crate::convert::allocations::descriptors::{Descriptors, OpenDescriptor};
 use crate::convert::allocations::live_set::{Block, Blocks, LiveSet};
-use crate::convert::allocations::state::{AllocationState, Allocator, Unseen};
+use crate::convert::allocations::state::{AllocationState, Allocator, Executed, Missed};
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::event::PreloadedEvent;
+use crate::image::allocator::AllocationFunction;
 use crate::os::procfs;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{self, SampleId, TaskIds};
@@ -21,6 +25,9 @@ use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 /// The shortest time between two readings of mappings that may have changed.
 const MAPS_INTERVAL_NS: u64 = 10_000_000;
+
+/// The most executables of which it is remembered whether they bring an allocator.
+const ALLOCATORS_MAX: usize = 4096;
 
 /// A sample of an event of the library.
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +61,53 @@ impl<S: Sink> Converter<S> {
         may_read
     }
 
-    /// Returns the processes that have not loaded the library, and the number of allocations whose
-    /// blocks were not followed. None if its events are not recorded.
-    pub(crate) fn unseen(&mut self) -> Option<(Unseen, u64)> {
+    /// Returns what the events of the library lack. None if they are not recorded.
+    pub(crate) fn missed(&mut self) -> Option<Missed> {
         let state = self.allocations.as_mut()?;
-        Some((state.unseen(), state.unfollowed))
+        let mut missed = Missed {
+            unseen: state.unseen(),
+            bypassed: state.bypassed.clone(),
+            unfollowed: state.unfollowed,
+        };
+        for first in [&mut missed.unseen.first, &mut missed.bypassed.first] {
+            let file = fs::File::open(OsStr::from_bytes(&first.path)).ok();
+            first.allocator = file.and_then(AllocationFunction::find);
+        }
+        Some(missed)
+    }
+
+    /// Notes that a process has executed an image, which may not load the library.
+    pub(super) fn note_executed(&mut self, pid: u32, comm: &[u8]) {
+        if let Some(state) = &mut self.allocations {
+            let (comm, path) = (comm.to_vec(), Vec::new());
+            state.note_executed(pid, Executed { comm, path, allocator: None });
+        }
+    }
+
+    /// Counts a process of which the executable brings an allocator of its own.
+    fn note_allocator(&mut self, pid: u32, hello: &Hello) {
+        let Some(state) = self.allocations.as_mut().filter(|state| state.records_heap()) else {
+            return;
+        };
+        // Without records of mappings the process waits until its files in /proc were read.
+        let known = state.executed(pid).filter(|executed| !executed.path.is_empty()).cloned();
+        let executed = known.unwrap_or_else(|| executed(pid));
+        let has_own = match state.allocators.get(&executed.path) {
+            Some(&has_own) => has_own,
+            None => {
+                let file = fs::File::open(OsStr::from_bytes(&executed.path)).ok();
+                // The table of symbols of a program may lack what the dynamic linker sees.
+                let has_own = hello.flags & FLAG_PROGRAM_ALLOCATOR != 0
+                    || file.and_then(AllocationFunction::find).is_some();
+                if state.allocators.len() < ALLOCATORS_MAX {
+                    state.allocators.insert(executed.path.clone(), has_own);
+                }
+                has_own
+            }
+        };
+        if has_own {
+            state.note_bypassed(executed);
+        }
     }
 
     /// Takes a record of a process that has loaded the library.
@@ -89,6 +138,9 @@ impl<S: Sink> Converter<S> {
             self.read_process(id, is_known && hello.parent_id == 0);
         }
         let task = self.tree.task(id.pid).map_or(TaskId::NONE, |task| task.id);
+        if hello.parent_id == 0 {
+            self.note_allocator(id.pid, hello);
+        }
         let Some(state) = &mut self.allocations else { return };
         // An exec keeps descriptors, but for those that are closed on exec.
         let mut descriptors = Descriptors::default();
@@ -373,6 +425,13 @@ impl<S: Sink> Converter<S> {
         let stack = StackInput { ip: capture.registers.ip, user, ..StackInput::default() };
         self.locate(id, &record::Sample { stack, ..record::Sample::default() })
     }
+}
+
+/// Returns the image that a process executes now, as /proc describes it.
+fn executed(pid: u32) -> Executed {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let comm = procfs::thread_info(pid, pid).map(|found| found.comm).unwrap_or_default();
+    Executed { comm, path: path.into_os_string().into_vec(), allocator: None }
 }
 
 /// Returns the registers of a call in the order of [`arch::NUMBERS`]. Those that a call does not

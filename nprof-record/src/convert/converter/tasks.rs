@@ -70,11 +70,8 @@ impl<S: Sink> Converter<S> {
             self.resolver.watches.forget_process(tid);
         }
         let change = self.tree.rename(tid, exec, name, sample_id);
-        if exec
-            && change.is_some()
-            && let Some(state) = &mut self.allocations
-        {
-            state.note_executed(tid, name);
+        if exec && change.is_some() {
+            self.note_executed(tid, name);
         }
         self.write_replaced(sample_id.time);
         match change {

@@ -1,0 +1,87 @@
+//! Programs that heap events miss: their number, and the probe that replaces them.
+
+use std::process::{Command, Output};
+
+use crate::allocations::{Allocations, compile};
+use crate::support::{Directory, Stream, record, record_as_other_user_with, stderr};
+
+/// Returns the event that the recorder proposes for programs without heap events.
+fn probe_of(output: &Output) -> String {
+    let text = stderr(output);
+    let after = text.split("such as -e '").nth(1).expect("a probe");
+    after.split('\'').next().expect("its end").to_owned()
+}
+
+#[test]
+fn static_program_is_counted_as_unseen() {
+    let directory = Directory::new("heap-static");
+    let options = ["-O1", "-static", "-w"];
+    let source = "#include <stdlib.h>\nint main(void) { return malloc(1 << 20) == 0; }";
+    let has_static = Command::new("gcc").args(["-print-file-name=libc.a"]).output();
+    if !has_static.is_ok_and(|it| it.stdout.starts_with(b"/")) {
+        return eprintln!("SKIPPED: no static C library");
+    }
+    let Some(program) = directory.compile("gcc", source, &options) else { return };
+    let file = directory.path("out");
+    let output = record(&["-e", "heap", "-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let message = "1 process without heap and fd events, the first of program";
+    assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    let end = Stream::from_file(&file).end.expect("an end");
+    assert_eq!(end.unseen, Some(1));
+    assert!(probe_of(&output).starts_with(&format!("uprobe:{program}:0x")), "{}", stderr(&output));
+}
+
+/// They exit before they are noticed, and most have no record.
+#[test]
+fn short_processes_are_not_counted_as_unseen() {
+    let directory = Directory::new("heap-short");
+    let source = "
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {
+            for (int i = 0; i < 500; i++) {
+                if (fork() == 0) {
+                    free(malloc(10));
+                    execl(\"/bin/true\", \"true\", (char *)0);
+                }
+                wait(0);
+            }
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    let options = ["-e", "heap"];
+    let output = record_as_other_user_with(&directory, &file, &program, &options);
+    let Ok(output) = output else { return eprintln!("SKIPPED: no setpriv") };
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("without heap"), "{}", stderr(&output));
+}
+
+#[test]
+fn allocator_in_the_executable_is_counted_and_its_probe_has_the_bytes() {
+    let directory = Directory::new("heap-own-allocator");
+    let source = "
+        #include <stdlib.h>
+        __attribute__((noinline)) void *_rjem_malloc(size_t size) { return malloc(size); }
+        int main(void) {
+            for (int i = 0; i < 100; i++) free(_rjem_malloc(3000));
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    let output = record(&["-e", "heap", "-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let message = "1 process with an allocator in the executable, the first of program";
+    assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    let end = Stream::from_file(&file).end.expect("an end");
+    assert_eq!(end.unseen, Some(1));
+    let probe = probe_of(&output);
+    let output = record(&["-e", &probe, "-o", &file, "--", &program]);
+    if !output.status.success() {
+        return eprintln!("SKIPPED: no uprobes: {}", stderr(&output));
+    }
+    let heap = Allocations::read(&file, &program);
+    assert_eq!(heap.weight(&probe, "main"), 300_000);
+}
