@@ -119,12 +119,22 @@ static NEXT_MALLOC: Target = Target::new(resolve_malloc as *mut c_void);
 /// The next free.
 static NEXT_FREE: Target = Target::new(resolve_free as *mut c_void);
 
-/// malloc(3): subtracts the size from the first field of the thread's state.
+/// malloc(3): subtracts the size from the first field of the thread's state, and jumps to the next definition if the
+/// rest is positive. A failed allocation of less than the rest is counted, too: it ends the program, or is rare.
 #[cfg_attr(preloaded, unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn malloc() {
     naked_asm!(
     ".cfi_startproc",
+        // The difference of such a size is wrong, and no block has it.
+        "test rdi, rdi",
+        "js 2f",
+        "mov rax, qword ptr [rip + nprof_thread@GOTTPOFF]",
+        "sub qword ptr fs:[rax], rdi",
+        "jle 3f",
+        "2: jmp qword ptr [rip + {next}]",
+        // The next definition may call hooks, for which the state must be that before the call.
+        "3: add qword ptr fs:[rax], rdi",
         "push rbx", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
         "mov rbx, rdi",
         "call qword ptr [rip + {next}]",

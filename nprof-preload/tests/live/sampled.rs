@@ -40,6 +40,28 @@ fn large_blocks_are_exact_and_small_ones_unbiased() {
     assert!((mean / truth - 1.0).abs() < 0.003, "{mean} instead of {truth}");
 }
 
+/// Sizes above half of the address space are negative as the hooks subtract them.
+#[test]
+fn sizes_that_no_block_has_change_nothing() {
+    let source = r#"
+#include <stdint.h>
+#include <stdlib.h>
+int main(void) {
+    size_t sizes[] = {SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX / 2, (size_t)3 << 62, (size_t)1 << 62, (size_t)1 << 48};
+    for (int index = 0; index < 6; index++)
+        if (malloc(sizes[index]) || calloc(1, sizes[index]) || realloc(0, sizes[index])) return 1;
+    for (int index = 0; index < 1000; index++) free(malloc(1000));
+    free(malloc(70000));
+}
+"#;
+    let workshop = Workshop::new();
+    let program = workshop.compile("cc", source, &[]).unwrap();
+    let run = workshop.run(&program, &[], |settings| settings.heap_period = 65_536);
+    assert!(run.status.success());
+    let weight: u64 = run.only().allocations().map(|block| block.weight).sum();
+    assert!(weight.abs_diff(1_070_000) < 2 * 65_536, "{weight}");
+}
+
 /// Each run is a process of one allocation, so that a bias at the start of a thread shows.
 #[test]
 fn short_threads_are_sampled_without_bias() {
