@@ -17,7 +17,7 @@ mod recorder;
 mod sampling;
 
 #[cfg(not(preloaded))]
-pub use recorder::{Connection, Listener, Losses, Ring};
+pub use recorder::{Connection, Listener, Losses, Memos, Ring, TooLarge, WalkedStack};
 
 /// The shared library, an ELF file; empty if nprof does not support the architecture of this build.
 #[cfg(not(preloaded))]

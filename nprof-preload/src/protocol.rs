@@ -9,6 +9,9 @@
 //! 3. The library writes records into the ring, the recorder reads them. The layouts use the byte order of the
 //!    machine.
 //!
+//! If every allocation is recorded, the recorder writes [`StackMemo`]s for the library, which need no copy of the
+//! stack.
+//!
 //! A process image that never sends a `Hello` has not loaded the library. A forked child sends its own `Hello`
 //! with its first record; a child of vfork(2) writes to its parent's ring until it executes a program.
 
@@ -16,6 +19,7 @@ mod hello;
 mod layout;
 mod record;
 mod settings;
+mod stack_memo;
 
 pub use hello::{FLAG_PROGRAM_ALLOCATOR, Hello};
 pub use layout::{
@@ -23,6 +27,7 @@ pub use layout::{
     RingHeader, VERSION,
 };
 pub use record::{
-    Allocated, Capture, Content, Descriptor, Kind, Opened, Origin, Record, Registers,
+    Allocated, Capture, Content, Descriptor, Kind, Opened, Origin, Record, Registers, Repeated,
 };
 pub use settings::{Settings, VARIABLE};
+pub use stack_memo::{MEMO_BYTES, MEMO_WAYS, MEMO_WORDS, MEMOS, StackMemo, first_of_set};

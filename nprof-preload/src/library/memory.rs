@@ -9,8 +9,8 @@ use super::errno::{self, ENOMEM};
 use super::process::{self, Ring};
 use super::thread::{self, Thread};
 use super::writer::{self, Class};
-use super::{clock, next, shadow, stack};
-use crate::protocol::{Allocated, Kind, Registers};
+use super::{clock, known, next, shadow, stack};
+use crate::protocol::{Allocated, Kind, Registers, Repeated};
 use crate::sampling::{Sample, Sampler, next_random};
 
 /// Decides about an allocation after which the thread's `remaining` is not positive. Called by the hooks in assembly.
@@ -68,8 +68,16 @@ fn record(
     registers: &Registers,
 ) {
     let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
+    let known = copy
+        .readable_end(thread)
+        .filter(|_| sample.period == 1)
+        .and_then(|end| known::find(ring, registers, end));
+    let content = match known {
+        Some(_) => 8 * Repeated::WORDS,
+        None => 8 * Allocated::WORDS + copy.bytes,
+    };
     let slot = if shadow::prepare(pointer) {
-        writer::reserve(thread, ring, 8 * Allocated::WORDS + copy.bytes, Class::Ordinary)
+        writer::reserve(thread, ring, content, Class::Ordinary)
     } else {
         None
     };
@@ -79,6 +87,13 @@ fn record(
         header.lost_weight.fetch_add(sample.weight, Relaxed);
         return;
     };
+    if let Some(stack) = known {
+        let thread_and_stack = u64::from(thread.tid.load(Relaxed)) | u64::from(stack) << 32;
+        slot.write(0, &[clock::now_ns(), thread_and_stack, pointer as u64, size as u64]);
+        slot.commit(Kind::Repeated);
+        shadow::mark(pointer);
+        return;
+    }
     // SAFETY: the record was reserved with room for the copy.
     let bytes = unsafe { copy.make(slot.word(Allocated::WORDS)) };
     let tid = u64::from(thread.tid.load(Relaxed));

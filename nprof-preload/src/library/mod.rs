@@ -10,6 +10,7 @@ mod errno;
 mod hooks;
 #[cfg(preloaded)]
 mod intrinsics;
+mod known;
 mod memory;
 mod next;
 mod operators;

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize}
 use super::thread::Thread;
 use super::{clock, symbols, sys};
 use crate::protocol::{
-    DATA_OFFSET, FLAG_PROGRAM_ALLOCATOR, Hello, MAGIC, RingHeader, Settings, VARIABLE, VERSION,
+    DATA_OFFSET, FLAG_PROGRAM_ALLOCATOR, Hello, MAGIC, MEMO_BYTES, MEMOS, RingHeader, Settings,
+    StackMemo, VARIABLE, VERSION,
 };
 
 /// The time between two questions whether the recorder lives, while its ring is full.
@@ -40,6 +41,8 @@ pub(super) struct Ring {
     pub(super) id: u64,
     pub(super) stack_bytes: usize,
     pub(super) wait: bool,
+    /// True if it has memos.
+    remembers: bool,
 }
 
 static STATUS: AtomicU32 = AtomicU32::new(Status::New as u32);
@@ -63,6 +66,7 @@ static LAST_PROBE_NS: AtomicU64 = AtomicU64::new(0);
 const WAIT: u32 = 1;
 const DESCRIPTORS: u32 = 2;
 const ACKNOWLEDGE: u32 = 4;
+const REMEMBER: u32 = 8;
 
 impl Ring {
     /// Returns the header.
@@ -70,6 +74,16 @@ impl Ring {
         // SAFETY: the ring begins with a header. It stays mapped in the process; a forked child unmaps it only
         // outside of all other hooks.
         unsafe { &*self.base.cast::<RingHeader>() }
+    }
+
+    /// Returns the memos of known stacks; None if it has none.
+    pub(super) fn memos(&self) -> Option<&'static [StackMemo]> {
+        // SAFETY: the memos follow the data area, which has a multiple of their alignment; for the lifetime see
+        // `header`. All fields are atomics.
+        self.remembers.then(|| unsafe {
+            let first = self.base.add(DATA_OFFSET + self.data_bytes as usize).cast::<StackMemo>();
+            core::slice::from_raw_parts(first, MEMOS)
+        })
     }
 
     /// Returns the address of a position in the data area.
@@ -94,6 +108,7 @@ pub(super) fn ring(thread: &Thread) -> Option<Ring> {
         id: ID.load(Relaxed),
         stack_bytes: STACK_BYTES.load(Relaxed),
         wait: flags & WAIT != 0,
+        remembers: flags & REMEMBER != 0,
     })
 }
 
@@ -146,7 +161,8 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
     let (parent_id, old_base) =
         if forked { (ID.load(Relaxed), BASE.load(Relaxed)) } else { (0, null_mut()) };
     let data_bytes = DATA_BYTES.load(Relaxed);
-    let bytes = DATA_OFFSET + data_bytes as usize;
+    let memo_bytes = if FLAGS.load(Relaxed) & REMEMBER != 0 { MEMO_BYTES } else { 0 };
+    let bytes = DATA_OFFSET + data_bytes as usize + memo_bytes;
     let pid = sys::process_id();
     if MARKER.load(Relaxed).is_null() {
         let page = sys::map_memory(DATA_OFFSET)?;
@@ -293,6 +309,7 @@ fn keep_settings(settings: Settings<'_>) -> bool {
         (settings.wait, WAIT),
         (settings.descriptors, DESCRIPTORS),
         (settings.acknowledge, ACKNOWLEDGE),
+        (settings.heap_period == 1, REMEMBER),
     ];
     FLAGS.store(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum(), Relaxed);
     true

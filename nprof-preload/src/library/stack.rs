@@ -25,6 +25,13 @@ pub(super) struct Copy {
     checked: bool,
 }
 
+impl Copy {
+    /// Returns the end of the stack that can be read without checks; None if it is unknown.
+    pub(super) fn readable_end(&self, thread: &Thread) -> Option<usize> {
+        (!self.checked).then(|| thread.stack_high.load(Relaxed))
+    }
+}
+
 /// Plans the copy of at most `limit` bytes from `start`, the stack pointer of a caller, up.
 pub(super) fn plan(thread: &Thread, start: usize, limit: usize) -> Copy {
     let known =

@@ -1,6 +1,7 @@
 //! The layout of a ring in shared memory. Pure.
 //!
-//! A ring is a [`RingHeader`] in the first page and a data area after it. Positions are byte counts since the
+//! A ring is a [`RingHeader`] in the first page, a data area after it, and, if every allocation is recorded, memos of
+//! stacks ([`super::StackMemo`]). Positions are byte counts since the
 //! start that never wrap; position modulo `data_bytes` is the place in the data area. Any number of threads
 //! write, one reader reads:
 //!

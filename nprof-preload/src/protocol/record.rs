@@ -19,13 +19,15 @@ pub enum Kind {
     Opened = 5,
     /// A descriptor was closed.
     Closed = 6,
+    /// A block was allocated at a known stack; every allocation is recorded.
+    Repeated = 7,
 }
 
 impl Kind {
     /// Returns the kind with a number.
     pub fn from_number(number: u32) -> Option<Self> {
         use Kind::*;
-        [Padding, Allocated, Freed, Kept, Opened, Closed]
+        [Padding, Allocated, Freed, Kept, Opened, Closed, Repeated]
             .into_iter()
             .find(|&kind| kind as u32 == number)
     }
@@ -135,6 +137,22 @@ impl Allocated<'_> {
     pub const WORDS: usize = 8 + Registers::WORDS;
 }
 
+/// A block that was allocated at a known stack, with the period 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repeated {
+    /// The address of the block.
+    pub pointer: u64,
+    /// The size that the program asked for.
+    pub size: u64,
+    /// [`super::StackMemo::number`].
+    pub stack: u32,
+}
+
+impl Repeated {
+    /// The words: time, thread and stack, pointer, size.
+    pub const WORDS: usize = 4;
+}
+
 /// An opened descriptor. It ends the former use of the same number, if the recorder has not seen it end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened<'a> {
@@ -170,6 +188,8 @@ pub struct Descriptor {
 pub enum Content<'a> {
     /// A sampled block was allocated.
     Allocated(Allocated<'a>),
+    /// A block was allocated at a known stack.
+    Repeated(Repeated),
     /// A sampled block is about to be freed: its address.
     Freed(u64),
     /// The last `Freed` of this thread and address did not happen.
@@ -230,6 +250,11 @@ impl<'a> Record<'a> {
                 count: high(word(1)?),
                 period: word(5)?,
                 capture: capture(8, 8 * Allocated::WORDS, word(6)?)?,
+            }),
+            Kind::Repeated => Content::Repeated(Repeated {
+                pointer: word(2)?,
+                size: word(3)?,
+                stack: high(word(1)?),
             }),
             Kind::Freed => Content::Freed(word(2)?),
             Kind::Kept => Content::Kept(word(2)?),

@@ -3,31 +3,31 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 
 use crate::protocol::{
-    ALIGNMENT, DATA_OFFSET, Kind, MAGIC, MAXIMUM_RING_BYTES, MINIMUM_RING_BYTES, RecordHeader,
-    RingHeader, VERSION,
+    ALIGNMENT, DATA_OFFSET, Kind, MAGIC, MAXIMUM_RING_BYTES, MEMO_BYTES, MINIMUM_RING_BYTES,
+    RecordHeader, RingHeader, VERSION,
 };
+
+use super::mapping::Mapping;
+use super::memos::Memos;
 
 /// The ring of one process. The process may write anything into it at any time: sizes are checked, and records are
 /// copied before they are read.
 #[derive(Debug)]
 pub struct Ring {
-    base: NonNull<u8>,
+    mapping: Arc<Mapping>,
+    has_memos: bool,
     data_bytes: u64,
     key: u64,
     id: u64,
     tail: u64,
 }
-
-// SAFETY: the mapping belongs to this value alone, and nothing in it depends on the thread.
-unsafe impl Send for Ring {}
 
 /// The records that found no room in a ring, since the process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,18 +55,17 @@ impl Ring {
             return Err(invalid());
         }
         let size = u64::try_from(fstat(file)?.st_size).map_err(|_| invalid())?;
-        let data_bytes = size.checked_sub(DATA_OFFSET as u64).ok_or_else(invalid)?;
+        let content = size.checked_sub(DATA_OFFSET as u64).ok_or_else(invalid)?;
+        // No two powers of two differ by the size of the memos.
+        let with_memos = content.checked_sub(MEMO_BYTES as u64).filter(|it| it.is_power_of_two());
+        let has_memos = with_memos.is_some();
+        let data_bytes = with_memos.unwrap_or(content);
         let allowed = u64::from(MINIMUM_RING_BYTES)..=u64::from(MAXIMUM_RING_BYTES);
         if !data_bytes.is_power_of_two() || !allowed.contains(&data_bytes) {
             return Err(invalid());
         }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let base = unsafe {
-            mmap(std::ptr::null_mut(), size as usize, protection, MapFlags::SHARED, file, 0)?
-        };
-        let base = NonNull::new(base.cast()).ok_or_else(invalid)?;
-        let mut ring = Ring { base, data_bytes, key: 0, id: 0, tail: 0 };
+        let mapping = Arc::new(Mapping::new(file, size as usize)?);
+        let mut ring = Ring { mapping, has_memos, data_bytes, key: 0, id: 0, tail: 0 };
         let header = ring.header();
         let (key, id, tail) =
             (header.key.load(Acquire), header.id.load(Relaxed), header.tail.0.load(Relaxed));
@@ -84,6 +83,12 @@ impl Ring {
     /// Returns the id of the ring.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Returns the memos of known stacks; None if the ring has none. Only one value may write them.
+    pub fn memos(&self) -> Option<Memos> {
+        let offset = DATA_OFFSET + self.data_bytes as usize;
+        self.has_memos.then(|| Memos::new(self.mapping.clone(), offset))
     }
 
     /// Moves the next complete record out of the ring into `buffer`, without its header, and returns its kind for
@@ -117,7 +122,7 @@ impl Ring {
                 // process that writes at the same time only changes the bytes that are copied.
                 unsafe {
                     let source =
-                        self.base.as_ptr().add(DATA_OFFSET + offset + size_of::<RecordHeader>());
+                        self.mapping.address(DATA_OFFSET + offset + size_of::<RecordHeader>());
                     source.copy_to_nonoverlapping(buffer.as_mut_ptr(), content);
                     buffer.set_len(content);
                 }
@@ -221,20 +226,12 @@ impl Ring {
         let offset = (position & (self.data_bytes - 1)) as usize;
         // SAFETY: the offset is within the data area and, as a multiple of 16, leaves room for a header. Other
         // threads access its fields only as atomics.
-        unsafe { &*self.base.as_ptr().add(DATA_OFFSET + offset).cast::<RecordHeader>() }
+        unsafe { &*self.mapping.address(DATA_OFFSET + offset).cast::<RecordHeader>() }
     }
 
     fn header(&self) -> &RingHeader {
         // SAFETY: the mapping begins with a header and lives as long as `self`; all fields are atomics.
-        unsafe { self.base.cast::<RingHeader>().as_ref() }
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: unmaps the range of `map`, to which no reference is left.
-        let _ =
-            unsafe { munmap(self.base.as_ptr().cast(), self.data_bytes as usize + DATA_OFFSET) };
+        unsafe { &*self.mapping.address(0).cast::<RingHeader>() }
     }
 }
 

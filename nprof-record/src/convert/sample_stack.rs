@@ -7,7 +7,10 @@ use crate::arch;
 use crate::arch::rule::AnalyzedRule;
 use crate::unwind::stack_copy::StackCopy;
 use crate::unwind::stack_input::{CopiedStack, StackInput, Words};
-use crate::unwind::{self, CodeMap, FrameAddress, FrameState, FrameVisitor, Registers, UnwindInfo};
+use crate::unwind::{
+    self, CodeMap, FrameAddress, FrameNotes, FrameState, FrameVisitor, Registers, UnwindInfo,
+    WalkWords,
+};
 
 /// Returns true if the user registers are still those of the previous image, while execve(2) loads
 /// the next one. Clears `not_seen_since_exec` otherwise, see
@@ -60,6 +63,19 @@ pub(crate) fn unwind_copy(
     let mark = unwind::unwind(frame, &stack, code, depth, addresses, visitor);
     visitor.end(stack.read_range(), stack.absent());
     mark
+}
+
+/// Returns the words on which the walk of a call's copied stack depends, which was complete and led to
+/// `addresses` and `notes`. None if it depends on more.
+pub(crate) fn words_of_walk(
+    copied: &CopiedStack<'_>,
+    code: &mut impl CodeMap,
+    addresses: &[FrameAddress],
+    notes: &FrameNotes,
+) -> Option<WalkWords> {
+    let start = FrameState::calling(Registers::from_sample(copied.registers.iter())?).ok()?;
+    let sp = start.registers.get(arch::SP).ok()?;
+    WalkWords::find(&start, &StackCopy::new(sp, copied.bytes), code, addresses, notes)
 }
 
 /// Appends the addresses of a stack that the source walked along frame pointers, at most `depth` of

@@ -33,8 +33,8 @@ use crate::os::code_mapping::Ksymbol;
 use crate::os::task_serial::ProcessId;
 use crate::perf::record::{Sample, SampleId};
 use crate::sys::{self, SharedWords};
-use crate::unwind::FrameAddress;
 use crate::unwind::stack_input::{StackInput, UserStack};
+use crate::unwind::{FrameAddress, FrameNotes, WalkWords};
 
 /// The most nodes, and the most frames, of an epoch.
 const DICTIONARY_MAX: u32 = 1 << 20;
@@ -87,6 +87,10 @@ pub(crate) struct StackResolver {
     rules: RuleCache,
     /// The part of the current stack that the latest stack of its thread has, too.
     known: Option<KnownPart>,
+    /// True if the words on which a walk depends are found.
+    finds_words: bool,
+    /// Those of the current stack.
+    words: Option<WalkWords>,
     /// The current stack: the addresses of its user part, all frames leaf first but for the known
     /// part, their ids and nodes root first.
     addresses: Vec<FrameAddress>,
@@ -117,6 +121,8 @@ impl StackResolver {
             latest: StackCache::default(),
             rules: RuleCache::default(),
             known: None,
+            finds_words: false,
+            words: None,
             addresses: Vec::new(),
             keys: Vec::new(),
             frames: Vec::new(),
@@ -144,6 +150,7 @@ impl StackResolver {
         self.keys.clear();
         self.outer = None;
         self.known = None;
+        self.words = None;
         self.functions.begin_stack();
         self.unnamed.begin_stack();
         if sample.stack.in_kernel {
@@ -155,6 +162,17 @@ impl StackResolver {
             self.keys.push(FrameKey::mark(mark));
         }
         mark
+    }
+
+    /// Finds the words on which the walks of calls depend, from now on.
+    pub(crate) fn find_words(&mut self) {
+        self.finds_words = true;
+    }
+
+    /// Returns the words on which the walk of the current stack depends, and its addresses. None if it
+    /// depends on more, or the stack is incomplete.
+    pub(crate) fn words(&self) -> Option<(&WalkWords, &[FrameAddress])> {
+        Some((self.words.as_ref()?, &self.addresses))
     }
 
     /// True if the current stack may not fit into this epoch.
@@ -261,15 +279,16 @@ impl StackResolver {
         let (depth, addresses) = (self.depth, &mut self.addresses);
         let mark = match &input.user {
             // Its stack may be another by now: no breakpoint could prove that it is not.
-            UserStack::Copied(copied) if copied.is_after_call => sample_stack::unwind_copy(
-                not_seen,
-                input,
-                copied,
-                &mut code,
-                depth,
-                addresses,
-                &mut (),
-            ),
+            UserStack::Copied(copied) if copied.is_after_call => {
+                let mut notes = FrameNotes::default();
+                let mark = sample_stack::unwind_copy(
+                    not_seen, input, copied, &mut code, depth, addresses, &mut notes,
+                );
+                if self.finds_words && mark == Mark::None {
+                    self.words = sample_stack::words_of_walk(copied, &mut code, addresses, &notes);
+                }
+                mark
+            }
             UserStack::Copied(copied) => {
                 let (tid, sp) = (sample_id.tid, copied.stack_pointer().unwrap_or(0));
                 let extra_stack = sample.extra_stack.unwrap_or_default();
@@ -312,6 +331,10 @@ impl StackResolver {
                     mark_of_end,
                 )
             }
+            UserStack::Known(known) => {
+                addresses.extend_from_slice(known);
+                Mark::None
+            }
             UserStack::NotCaptured if input.in_kernel => Mark::None,
             UserStack::NotCaptured => {
                 addresses.push(FrameAddress::Instruction(RuntimeAddress(input.ip)));
@@ -338,6 +361,10 @@ impl StackResolver {
                 }
                 None => return Mark::Unmapped,
             }
+        }
+        // The frames of code that is generated at run time may be other ones the next time.
+        if !known.is_kept {
+            self.words = None;
         }
         self.known = Some(known);
         mark

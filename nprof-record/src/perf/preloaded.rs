@@ -1,5 +1,6 @@
 //! The records of the processes that have loaded the library.
 
+use nprof_preload::Memos;
 use nprof_preload::protocol::{Content, Hello};
 
 /// A record of a process that has loaded the library.
@@ -13,8 +14,8 @@ pub(crate) struct PreloadRecord<'a> {
 /// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PreloadContent<'a> {
-    /// The library was loaded, or the process was forked from one that has it.
-    Started(Hello),
+    /// The library was loaded, or the process was forked from one that has it. With the memos of its ring.
+    Started(Hello, Option<Memos>),
     /// The library has written a record.
     Written(Content<'a>),
     /// The process has exited, or has executed another image.

@@ -12,6 +12,7 @@ pub mod stack_copy;
 pub mod stack_input;
 mod step;
 mod walk;
+mod walk_words;
 
 pub use code_map::{CodeMap, UnwindInfo};
 pub use frame_address::FrameAddress;
@@ -19,3 +20,4 @@ pub use frame_state::FrameState;
 pub use frame_visitor::FrameVisitor;
 pub use registers::Registers;
 pub use walk::unwind;
+pub use walk_words::{FrameNotes, WalkWords};

@@ -1,6 +1,7 @@
 //! The input of the unwinder: a captured stack, from any source of samples. Pure.
 
 use crate::arch;
+use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::stack_copy::StackSegments;
 
 /// Little-endian words in a buffer that need not be aligned, such as a ring.
@@ -37,6 +38,8 @@ pub enum UserStack<'a> {
     Copied(CopiedStack<'a>),
     /// Walked by the source: its addresses, leaf first.
     Walked(Words<'a>),
+    /// Complete and walked before, leaf first.
+    Known(&'a [FrameAddress]),
 }
 
 /// User registers and a copy of the user stack.

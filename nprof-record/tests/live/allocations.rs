@@ -187,6 +187,39 @@ fn exact_mode_has_each_block() {
     assert_eq!(heap.of("heap.live", "site"), Total::default());
 }
 
+/// The library knows all stacks after the first round, and must tell those of equal size apart: `one` and `two`
+/// differ by a return address alone, and `varying` is found by a frame pointer.
+#[test]
+fn exact_mode_tells_known_stacks_apart() {
+    let directory = Directory::new("heap-known");
+    let source = "
+        #include <stdlib.h>
+        #include <string.h>
+        #define OUT __attribute__((noinline, noclone))
+        OUT void site(int size) { void *p = malloc(size); __asm__ volatile(\"\" ::: \"memory\"); free(p); }
+        OUT void one(int level, int size) { if (level) one(level - 1, size); else site(size); __asm__(\"\"); }
+        OUT void two(int level, int size) { if (level) two(level - 1, size); else site(size); __asm__(\"\"); }
+        OUT void varying(int size) {
+            char *room = __builtin_alloca(size % 7 * 16 + 1);
+            memset(room, size, 1);
+            site(size);
+            __asm__ volatile(\"\" :: \"r\"(room) : \"memory\");
+        }
+        int main(void) {
+            for (int i = 0; i < 3000; i++) { one(i % 40, 10); two(i % 40, 1000); varying(100000 + i % 7); }
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:1"]);
+    assert_eq!(heap.incomplete, 0);
+    let sum = (0..3000).map(|i| 100_000 + i % 7).sum();
+    for event in ["heap.alloc", "heap.free"] {
+        assert_eq!(heap.of(event, "one"), Total { samples: 3000, weight: 30_000 });
+        assert_eq!(heap.of(event, "two"), Total { samples: 3000, weight: 3_000_000 });
+        assert_eq!(heap.of(event, "varying"), Total { samples: 3000, weight: sum });
+    }
+}
+
 #[test]
 fn peak_is_that_of_plateau_and_not_of_later_churn() {
     let directory = Directory::new("heap-peak");

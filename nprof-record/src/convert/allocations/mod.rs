@@ -1,5 +1,6 @@
 //! The blocks and descriptors that recorded processes have.
 
 pub(crate) mod descriptors;
+pub(crate) mod known_stacks;
 pub(crate) mod live_set;
 pub(crate) mod state;

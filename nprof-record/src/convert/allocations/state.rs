@@ -4,6 +4,7 @@ use nprof_stream::{EventId, TaskId};
 use rustc_hash::FxHashMap;
 
 use crate::convert::allocations::descriptors::Descriptors;
+use crate::convert::allocations::known_stacks::KnownStacks;
 use crate::convert::allocations::live_set::LiveSet;
 use crate::event::{PreloadPlan, PreloadedEvent};
 use crate::image::allocator::AllocationFunction;
@@ -19,6 +20,8 @@ pub(crate) struct Allocator {
     pub(crate) task: TaskId,
     pub(crate) heap: LiveSet,
     pub(crate) descriptors: Descriptors,
+    /// The stacks that its library knows; `None` if blocks are sampled.
+    pub(crate) known: Option<KnownStacks>,
 }
 
 /// Processes of which blocks are not recorded.
@@ -188,6 +191,9 @@ impl AllocationState {
             process.task = TaskId::NONE;
             process.heap.drop_nodes();
             process.descriptors.drop_nodes();
+            if let Some(known) = &mut process.known {
+                known.drop_nodes();
+            }
         }
     }
 }
@@ -211,6 +217,7 @@ mod tests {
             task: TaskId(1),
             heap: LiveSet::default(),
             descriptors: Descriptors::default(),
+            known: None,
         }
     }
 

@@ -5,12 +5,14 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use nprof_preload::protocol::{
-    Allocated, Capture, Content, FLAG_PROGRAM_ALLOCATOR, Hello, Opened, Origin,
+    Allocated, Capture, Content, FLAG_PROGRAM_ALLOCATOR, Hello, Opened, Origin, Registers, Repeated,
 };
+use nprof_preload::{Memos, WalkedStack};
 use nprof_stream::{EventId, ExtrasBuilder, NO_CPU, NodeId, Record, Sample, TaskId};
 
 use crate::arch;
 use crate::convert::allocations::descriptors::{Descriptors, OpenDescriptor};
+use crate::convert::allocations::known_stacks::KnownStacks;
 use crate::convert::allocations::live_set::{Block, Blocks, LiveSet};
 use crate::convert::allocations::state::{AllocationState, Allocator, Executed, Missed};
 use crate::convert::converter::Converter;
@@ -117,10 +119,11 @@ impl<S: Sink> Converter<S> {
         let is_foreign = self.tree.task(id.tid).is_some_and(|task| task.pid != id.pid);
         let id = if is_foreign { SampleId { tid: id.pid, ..id } } else { id };
         match &record.content {
-            PreloadContent::Started(hello) => self.start_allocator(id, hello),
+            PreloadContent::Started(hello, memos) => self.start_allocator(id, hello, memos.clone()),
             PreloadContent::Ended => self.end_allocator(ring, id.time),
             PreloadContent::Written(content) => match content {
                 Content::Allocated(allocated) => self.allocate(id, ring, allocated),
+                Content::Repeated(repeated) => self.allocate_again(id, ring, repeated),
                 Content::Freed(address) => self.release(id, ring, *address),
                 Content::Kept(address) => self.keep(id, ring, *address),
                 Content::Opened(opened) => self.open_descriptor(id, ring, opened),
@@ -131,7 +134,7 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    fn start_allocator(&mut self, id: SampleId, hello: &Hello) {
+    fn start_allocator(&mut self, id: SampleId, hello: &Hello, memos: Option<Memos>) {
         let is_known = self.tree.task(id.pid).is_some();
         self.add_if_new(id.pid, id.tid);
         if self.reads_proc {
@@ -153,7 +156,11 @@ impl<S: Sink> Converter<S> {
         let pid = id.pid;
         let is_open = |number| fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_ok();
         let closed = descriptors.split_off(is_open);
-        let process = Allocator { pid, task, heap: LiveSet::default(), descriptors };
+        if memos.is_some() {
+            self.resolver.find_words();
+        }
+        let known = memos.map(KnownStacks::new);
+        let process = Allocator { pid, task, heap: LiveSet::default(), descriptors, known };
         state.start(hello.id, hello.parent_id, hello.started_at_ns, process);
         for descriptor in closed {
             self.write_closed(id.time, task, &descriptor);
@@ -175,7 +182,63 @@ impl<S: Sink> Converter<S> {
         let &Allocated { pointer, size, weight, .. } = allocated;
         let count = u64::from(allocated.count).max(1);
         self.note_leader(ring, id.pid);
+        self.remember_stack(id, ring, &allocated.capture, node);
         let block = Block { node, size, weight, count, time_ns: id.time };
+        self.add_block(ring, task, pointer, block);
+    }
+
+    /// Takes an allocation at a known stack.
+    fn allocate_again(&mut self, id: SampleId, ring: u64, repeated: &Repeated) {
+        let Some((task, node)) = self.locate_known(id, ring, repeated.stack) else { return };
+        let &Repeated { pointer, size, .. } = repeated;
+        // A record has 32 bits for the count of an allocation with the period 1.
+        let count = size.clamp(1, u64::from(u32::MAX));
+        let block = Block { node, size, weight: size, count, time_ns: id.time };
+        self.add_block(ring, task, pointer, block);
+    }
+
+    /// Returns the task and the node of a known stack. None if it is not of a task of the tree.
+    fn locate_known(&mut self, id: SampleId, ring: u64, number: u32) -> Option<(TaskId, NodeId)> {
+        let process = self.allocations.as_ref()?.processes.get(&ring)?;
+        let stack = process.known.as_ref()?.get(number);
+        let owner = self.tree.task(id.tid).filter(|task| task.pid == id.pid);
+        let task = owner.map_or(TaskId::NONE, |task| task.id);
+        let maps = self.tree.process_mut(id.pid).map(|process| process.maps.clone());
+        if let (Some(maps), Some(stack), false) = (&maps, stack, task.is_none())
+            && let Some(node) = stack.node(maps)
+        {
+            return Some((task, node));
+        }
+        // A number that the program has made up leads to no stack.
+        let addresses = stack.map(|stack| stack.addresses.clone());
+        let user = addresses.as_deref().map_or(UserStack::Walked(Words(&[])), UserStack::Known);
+        let stack = StackInput { user, ..StackInput::default() };
+        let found = self.locate(id, &record::Sample { stack, ..record::Sample::default() });
+        if let (Some((_, node)), Some(process)) = (found, self.tree.process_mut(id.pid)) {
+            let maps = process.maps.clone();
+            let state = self.allocations.as_mut()?;
+            if let Some(known) = &mut state.processes.get_mut(&ring)?.known {
+                known.set_node(number, node, &maps);
+            }
+        }
+        found
+    }
+
+    /// Makes the current stack known to the library, if its walk depends on few words.
+    fn remember_stack(&mut self, id: SampleId, ring: u64, capture: &Capture<'_>, node: NodeId) {
+        let Some((words, addresses)) = self.resolver.words() else { return };
+        let Some(process) = self.tree.process_mut(id.pid) else { return };
+        let state = self.allocations.as_mut();
+        let allocator = state.and_then(|state| state.processes.get_mut(&ring));
+        let Some(known) = allocator.and_then(|allocator| allocator.known.as_mut()) else { return };
+        let &Registers { ip, sp, bp, .. } = &capture.registers;
+        let frame_pointer = words.has_frame_pointer.then_some(bp);
+        let walked = WalkedStack { ip, sp, frame_pointer, words: &words.words };
+        known.add(&walked, addresses, node, &process.maps);
+    }
+
+    /// Adds a block, and writes its allocation.
+    fn add_block(&mut self, ring: u64, task: TaskId, pointer: u64, block: Block) {
         let Some(state) = &mut self.allocations else { return };
         let mut replaced = None;
         if state.has_room()
@@ -187,9 +250,9 @@ impl<S: Sink> Converter<S> {
         }
         // The record of its release was lost.
         if let Some(replaced) = replaced {
-            self.write_release(id.time, task, &replaced);
+            self.write_release(block.time_ns, task, &replaced);
         }
-        self.write_block(PreloadedEvent::HeapAlloc, id.time, task, &block, None);
+        self.write_block(PreloadedEvent::HeapAlloc, block.time_ns, task, &block, None);
     }
 
     fn release(&mut self, id: SampleId, ring: u64, address: u64) {

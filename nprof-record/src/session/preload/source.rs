@@ -241,7 +241,7 @@ impl Process {
         };
         match self.next {
             Next::Started(hello, first) => {
-                handle(id(self.pid), PreloadContent::Started(hello));
+                handle(id(self.pid), PreloadContent::Started(hello, self.ring.memos()));
                 self.socket = None;
                 self.next = first.map_or(Next::Nothing, Next::Written);
                 if let Some(record) = first.and_then(|kind| Record::parse(kind, &self.buffer)) {
