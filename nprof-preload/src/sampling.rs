@@ -42,6 +42,11 @@ impl Sampler {
         if self.period == 0 {
             *self = Sampler { remaining: -(size as i64), after_point: -1, period };
         }
+        if self.period == 1 && period == 1 {
+            (self.remaining, self.after_point) = (0, -1);
+            let count = size.min(u64::from(u32::MAX)) as u32;
+            return Some(Sample { count, weight: size, period });
+        }
         let current = self.period;
         if size >= current || current == 1 {
             self.remaining += size as i64;
