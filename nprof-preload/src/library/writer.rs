@@ -86,19 +86,20 @@ pub(super) fn reserve<'a>(
             }
             continue;
         };
+        let position = head + place.padding;
+        let commit = ring.key.wrapping_add(position);
+        let (record, tid) = (ring.data(position), thread.tid.load(Relaxed));
         // Before the reservation: a handler between the two must not wait.
         thread.writing.store(thread.writing.load(Relaxed) + 1, Relaxed);
         if header.head.0.compare_exchange_weak(head, place.end, Relaxed, Relaxed).is_err() {
             thread.writing.store(thread.writing.load(Relaxed) - 1, Relaxed);
             continue;
         }
+        // At once: of a thread that ends before, the recorder does not know that it is gone.
+        announce(record, commit, bytes, tid);
         if place.padding > 0 {
             complete(ring.data(head), ring.key.wrapping_add(head), place.padding, Kind::Padding);
         }
-        let position = head + place.padding;
-        let commit = ring.key.wrapping_add(position);
-        let record = ring.data(position);
-        announce(record, commit, bytes, thread.tid.load(Relaxed));
         return Some(Slot { thread, record, commit, bytes });
     }
 }

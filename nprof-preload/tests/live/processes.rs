@@ -169,7 +169,7 @@ fn signal_handlers_record_within_hooks() {
     run.only().totals(&HashMap::new());
 }
 
-/// Signals end 300 threads while they record; what other threads record later must be read.
+/// Signals end 150 threads while they record; what other threads record later must be read.
 #[test]
 fn threads_that_end_within_a_hook_hide_no_records() {
     let workshop = Workshop::new();
@@ -205,8 +205,8 @@ int main(void) {
     let program = workshop.compile("cc", source, &[]).unwrap();
     let run = workshop.run(&program, &[], |settings| settings.descriptors = true);
     assert!(run.status.success());
-    let marks = run.only().allocations().filter(|block| (5000..5300).contains(&block.size));
-    assert_eq!(marks.count(), 300);
+    let marks = run.only().allocations().filter(|block| (5000..5150).contains(&block.size));
+    assert_eq!(marks.count(), 150);
     assert_eq!(run.only().losses, Losses::default());
 }
 

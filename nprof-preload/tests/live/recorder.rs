@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use nprof_preload::protocol::{Allocated, Content, Hello, Record, Settings, VARIABLE};
 use nprof_preload::{LIBRARY, Listener, Losses, Ring};
@@ -113,6 +114,7 @@ impl Workshop {
             poll(&mut [PollFd::new(&listener.as_fd(), PollFlags::IN)], Some(&pause)).unwrap();
         };
         let output = reader.join().unwrap();
+        rings.have_ended = true;
         rings.read(&mut listener);
         Run {
             status,
@@ -140,6 +142,10 @@ pub(crate) fn settings(socket: &str, secret: u64) -> Settings<'_> {
 #[derive(Default)]
 pub(crate) struct Rings {
     pub(crate) processes: Vec<(Process, Ring)>,
+    /// True if all processes have exited.
+    have_ended: bool,
+    /// The time since which no record was complete.
+    stuck_since: Option<Instant>,
 }
 
 impl Rings {
@@ -158,7 +164,13 @@ impl Rings {
             let mut buffer = Vec::new();
             let mut count = 0;
             let pid = process.pid;
-            let lives = |tid| Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
+            // An unknown thread has ended between two instructions, or it would have gone on.
+            let since = self.stuck_since.get_or_insert_with(Instant::now);
+            let may_go_on = !self.have_ended && since.elapsed() < Duration::from_secs(3);
+            let lives = |tid: Option<u32>| match tid {
+                Some(tid) => Path::new(&format!("/proc/{pid}/task/{tid}")).exists(),
+                None => may_go_on,
+            };
             loop {
                 while let Some(kind) = ring.next(&mut buffer).unwrap() {
                     process.records.push((kind, buffer.clone()));
@@ -167,9 +179,13 @@ impl Rings {
                         ring.wake();
                     }
                 }
-                if !ring.skip_abandoned(|thread| thread.is_none_or(lives)) {
+                if !ring.skip_abandoned(lives) {
                     break;
                 }
+                count += 1;
+            }
+            if count > 0 || !ring.has_unread() {
+                self.stuck_since = None;
             }
             ring.wake();
             process.losses = ring.losses();

@@ -47,6 +47,10 @@ const PERIOD_MAX: u64 = 1 << 40;
 /// The time without a complete record after which a ring is searched for records of threads that are gone.
 const STUCK_NS: u64 = 50_000_000;
 
+/// The same for records of unknown threads, which ended between two instructions. Threads that wait for room give
+/// up after ten seconds.
+const STUCK_UNKNOWN_NS: u64 = 5_000_000_000;
+
 /// The shortest time over which the rate of samples is measured.
 const RATE_WINDOW_NS: u64 = 100_000_000;
 
@@ -170,15 +174,19 @@ impl Process {
         } else if self.stuck_ns == 0 {
             self.stuck_ns = now_ns;
         } else if now_ns.saturating_sub(self.stuck_ns) >= STUCK_NS {
-            self.stuck_ns = now_ns;
             let (pid, inner_pid) = (self.pid, self.inner_pid);
-            // The ids of threads of another namespace are unknown.
-            let lives = |tid| pid != inner_pid || procfs::runs(pid, tid);
-            while self.ring.skip_abandoned(|tid| tid.is_none_or(lives)) {
+            let is_long = now_ns.saturating_sub(self.stuck_ns) >= STUCK_UNKNOWN_NS;
+            // A stopped thread goes on where it was.
+            let may_go_on =
+                || !is_long || procfs::state_letter(pid).is_some_and(|it| b"Tt".contains(&it));
+            let lives = |tid: Option<u32>| match tid {
+                // The ids of threads of another namespace are unknown.
+                Some(tid) if pid == inner_pid => procfs::runs(pid, tid),
+                _ => may_go_on(),
+            };
+            if self.ring.skip_abandoned(lives) {
+                self.stuck_ns = 0;
                 self.advance(now_ns);
-                if self.next != Next::Nothing {
-                    break;
-                }
             }
         }
     }
