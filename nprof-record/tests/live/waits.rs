@@ -57,11 +57,13 @@ fn weights_are_the_time_that_a_program_slept() {
     let ratio = recording.weight_in("clock_nanosleep") as f64 / slept;
     assert!((0.97..1.03).contains(&ratio), "{ratio}");
     assert_eq!(recording.times.len(), 9, "one for each thread");
-    for &Times { wall, cpu, runnable, blocked, .. } in &recording.times {
+    for Times { wall, cpu, runnable, blocked, .. } in &recording.times {
         let sum = cpu + runnable + blocked;
         assert!(wall.abs_diff(sum) <= wall / 1000 + PERIOD_NS, "{wall} {sum}");
-        assert!(blocked > wall / 4, "{wall} {blocked}");
     }
+    // The sleeps of each thread are at least 500 ms. The first thread waits for the others.
+    let slept = recording.times.iter().filter(|times| times.blocked > 490_000_000);
+    assert!(slept.count() >= 8);
     for wait in recording.waits() {
         let is_exact = wait.weight == wait.lasted_ns && wait.weight >= PERIOD_NS;
         // A short wait may contain the points of two periods.
@@ -92,7 +94,7 @@ fn thread_that_waits_all_the_time_is_recorded_in_parts() {
 }
 
 /// A shell that reads from a slow pipe, and lives on until its descriptor is looked up.
-const READER: &str = "sleep 0.3 | { read line; sleep 0.4; }";
+const READER: &str = "sleep 0.8 | { read line; sleep 0.4; }";
 
 #[test]
 fn reader_of_a_pipe_waits_in_read_on_it() {
@@ -242,25 +244,33 @@ int main(void) { return deep(DEPTH) == 1; }
 fn deep_stacks_of_waits_are_complete() {
     // 15 KiB, more than the kernel copies, and 1 MB, as much as is ever copied.
     for (depth, frame) in [(60, 256), (1000, 1000)] {
-        let name = format!("waits-deep-{depth}");
-        let sizes = [format!("-DDEPTH={depth}"), format!("-DFRAME={frame}")];
-        let flags = ["-O2", "-fomit-frame-pointer", &sizes[0], &sizes[1]];
-        let options = ["-e", "blocked"];
-        let Some(recording) = Recording::of_program(&name, DEEP, &flags, &options, &[]) else {
-            return;
-        };
-        let names = recording.names();
-        let complete = recording.waits().filter(|wait| {
-            let calls = names.calls(wait);
-            let frames = calls.iter().filter(|name| **name == "deep").count();
-            wait.mark == Mark::None && (calls.is_empty() || frames == depth)
-        });
-        let (complete, all) = (complete.count(), recording.waits().count());
-        assert!(all >= 300, "each sleep has a sample");
-        // Before the first hint, as much is copied as can be, which a busy ring has no room for; on a
-        // busy machine the hint comes late.
-        assert!(complete + 1 + all / 50 >= all, "{depth}: {complete} of {all}");
+        // On a busy machine the first hints may come late.
+        for attempt in 1.. {
+            let Some((complete, all)) = complete_deep_stacks(depth, frame) else { return };
+            assert!(all >= 300, "each sleep has a sample");
+            // Before the first hint, as much is copied as can be, which a busy ring has no room for.
+            if complete + 1 + all / 200 >= all {
+                break;
+            }
+            assert!(attempt < 3, "{depth}: {complete} of {all}");
+        }
     }
+}
+
+/// Records the program with this number and size of frames. Returns the number of its waits with all
+/// frames, and of all. None if it was skipped.
+fn complete_deep_stacks(depth: usize, frame: usize) -> Option<(usize, usize)> {
+    let name = format!("waits-deep-{depth}");
+    let sizes = [format!("-DDEPTH={depth}"), format!("-DFRAME={frame}")];
+    let flags = ["-O2", "-fomit-frame-pointer", &sizes[0], &sizes[1]];
+    let recording = Recording::of_program(&name, DEEP, &flags, &["-e", "blocked"], &[])?;
+    let names = recording.names();
+    let complete = recording.waits().filter(|wait| {
+        let calls = names.calls(wait);
+        let frames = calls.iter().filter(|name| **name == "deep").count();
+        wait.mark == Mark::None && (calls.is_empty() || frames == depth)
+    });
+    Some((complete.count(), recording.waits().count()))
 }
 
 /// The compiler of the object in the repository. Others produce other code from the same source.

@@ -62,13 +62,13 @@ fn ordinary_user_records_the_time_that_a_program_slept() {
         // The first thread is blocked as long as the others live.
         let joined = recording.times.iter().map(|times| times.wall).max().unwrap_or(0);
         let exact = (blocked_ns as f64 - joined as f64) / slept;
-        assert!((0.9..1.05).contains(&exact), "{exact}: it runs between the sleeps");
         let sampled = recording.weight_of("blocked") as f64 / blocked_ns as f64;
         let in_sleep = recording.weight_in("clock_nanosleep") as f64 / slept;
-        if (0.8..1.2).contains(&sampled) && in_sleep > 0.6 {
+        // A thread that is preempted between its clock and a sleep has slept less than it prints.
+        if (0.9..1.05).contains(&exact) && (0.8..1.2).contains(&sampled) && in_sleep > 0.6 {
             break;
         }
-        assert!(attempt < 4, "{sampled} of the time, {in_sleep} in sleeps");
+        assert!(attempt < 4, "{exact}: {sampled} of the time, {in_sleep} in sleeps");
     }
 }
 
@@ -118,17 +118,24 @@ fn looks_end_no_wait_of_an_epoll_loop() {
 
 #[test]
 fn preempted_threads_wait_for_a_cpu_by_switches() {
-    let Some(recording) = recorded("switches-spinners", SPINNERS, &["-e", "wait"]) else { return };
-    let spinners: Vec<_> = recording.times.iter().filter(|it| it.cpu > 400_000_000).collect();
-    assert_eq!(spinners.len(), 2);
-    for Times { wall, cpu, runnable, blocked, .. } in &spinners {
-        assert!(*blocked < wall / 100, "{blocked} of {wall}");
-        assert!(wall.abs_diff(cpu + runnable) <= wall / 100, "{wall} {cpu} {runnable}");
+    // The weights are random: waits of 3 ms at an interval of 4 ms are 300 samples, a standard deviation
+    // of 3 %. On a busy machine the ticks are late.
+    for attempt in 1.. {
+        let options = ["-e", "wait"];
+        let Some(recording) = recorded("switches-spinners", SPINNERS, &options) else { return };
+        let spinners: Vec<_> = recording.times.iter().filter(|it| it.cpu > 400_000_000).collect();
+        assert_eq!(spinners.len(), 2);
+        for Times { wall, cpu, runnable, blocked, .. } in &spinners {
+            assert!(*blocked < wall / 100, "{blocked} of {wall}");
+            assert!(wall.abs_diff(cpu + runnable) <= wall / 100, "{wall} {cpu} {runnable}");
+        }
+        let exact: u64 = recording.times.iter().map(|times| times.runnable).sum();
+        let ratio = recording.weight_of("runnable") as f64 / exact as f64;
+        if (0.75..1.25).contains(&ratio) {
+            break;
+        }
+        assert!(attempt < 3, "{ratio}");
     }
-    let exact: u64 = recording.times.iter().map(|times| times.runnable).sum();
-    let ratio = recording.weight_of("runnable") as f64 / exact as f64;
-    // Waits of 3 ms at an interval of 4 ms: 300 samples, a standard deviation of 3 %.
-    assert!((0.75..1.25).contains(&ratio), "{ratio}");
 }
 
 /// A process that sleeps in a function, in code that keeps the frame pointer: prints a line first.
