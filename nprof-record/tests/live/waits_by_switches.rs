@@ -63,12 +63,18 @@ fn ordinary_user_records_the_time_that_a_program_slept() {
         let joined = recording.times.iter().map(|times| times.wall).max().unwrap_or(0);
         let exact = (blocked_ns as f64 - joined as f64) / slept;
         let sampled = recording.weight_of("blocked") as f64 / blocked_ns as f64;
-        let in_sleep = recording.weight_in("clock_nanosleep") as f64 / slept;
+        let in_sleep = recording.weight_in("clock_nanosleep");
+        // A wait whose look came late has no call.
+        let known = recording.waits().filter(|wait| !wait.call.is_empty() && wait.call != "futex");
+        let known: u64 = known.map(|wait| wait.weight).sum();
+        let right = in_sleep as f64 / known.max(1) as f64;
+        let in_sleep = in_sleep as f64 / slept;
         // A thread that is preempted between its clock and a sleep has slept less than it prints.
-        if (0.9..1.05).contains(&exact) && (0.8..1.2).contains(&sampled) && in_sleep > 0.6 {
+        let is_whole = (0.9..1.05).contains(&exact) && (0.8..1.2).contains(&sampled);
+        if is_whole && in_sleep > 0.3 && right > 0.95 {
             break;
         }
-        assert!(attempt < 4, "{exact}: {sampled} of the time, {in_sleep} in sleeps");
+        assert!(attempt < 4, "{exact}: {sampled} of the time, {in_sleep} in sleeps, {right} right");
     }
 }
 
