@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The names of all tools.
-pub const TOOLS: [&str; 8] = [
+pub const TOOLS: [&str; 9] = [
     "nprof-record",
     "nprof-symbolize",
     "nprof-blame",
@@ -14,6 +14,7 @@ pub const TOOLS: [&str; 8] = [
     "nprof-diff",
     "nprof-format",
     "nprof-export",
+    "nprof-import",
 ];
 
 /// Returns the directory of the built tools.

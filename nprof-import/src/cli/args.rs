@@ -1,0 +1,31 @@
+//! The options.
+
+use clap::Parser;
+use nprof_cli::args::{Inputs, OutputFile, PartialOk};
+
+/// Read recordings of other profilers as a stream.
+///
+/// nprof-import perf.data | nprof-symbolize | nprof-flat
+#[derive(Clone, Debug, Parser)]
+#[command(name = "nprof-import", version, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) output: OutputFile,
+
+    #[command(flatten)]
+    pub(crate) tolerance: PartialOk,
+
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_consistent() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+}

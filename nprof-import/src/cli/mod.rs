@@ -1,0 +1,6 @@
+//! Options; from input to exit status.
+
+mod args;
+mod run;
+
+pub use run::main;

@@ -1,0 +1,85 @@
+//! One run: from the options to the outcome.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use nprof_cli::progress::ProgressReader;
+use nprof_cli::stage::{self, Input, Outcome};
+use nprof_cli::{step, usage};
+use nprof_stream::{Encoding, Writer};
+
+use super::args::Args;
+use crate::perf;
+
+/// The name of the program.
+const TOOL: &str = "nprof-import";
+
+/// Records are small; the system call for each would take most of the time.
+const BUFFER: usize = 1 << 18;
+
+/// Runs the tool with the arguments of the process.
+pub fn main() -> ExitCode {
+    let args: Args = match usage::arguments(TOOL) {
+        Ok(args) => args,
+        Err(end) => return end,
+    };
+    stage::run(TOOL, || run(&args))
+}
+
+fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let operands = args.inputs.operands();
+    // Opening the output would truncate an input before it is read.
+    stage::refuse_same_file(operands.iter().copied(), args.output.path())?;
+    // A wrong first input leaves an existing output unchanged.
+    let mut inputs = Vec::new();
+    for &operand in &operands {
+        inputs.push((stage::open(operand)?, operand));
+    }
+    let output = stage::output(args.output.path())?;
+    // A binary stream would garble a terminal.
+    let encoding = if output.is_terminal() { Encoding::Text } else { Encoding::Binary };
+    let mut writer = Writer::new(output, encoding);
+    let mut is_whole = true;
+    for (input, operand) in inputs {
+        let name = input.name().to_owned();
+        let imported = import(input, operand, writer).with_context(|| name.clone())?;
+        writer = imported.1;
+        if let Some(error) = imported.0.incomplete {
+            is_whole = false;
+            let message = format!("{name}: {error}; the stream has all records before that");
+            stage::warn(TOOL, &message);
+        }
+        if imported.0.has_stack_copies {
+            let message = format!(
+                "{name}: user stacks are copies, which are not unwound, and incomplete; record with \
+                 perf record --call-graph fp"
+            );
+            stage::warn(TOOL, &message);
+        }
+    }
+    Ok(if is_whole || args.tolerance.partial_ok { Outcome::Done } else { Outcome::Incomplete })
+}
+
+/// Imports one recording.
+fn import(
+    input: Input,
+    operand: Option<&Path>,
+    writer: Writer<stage::Output>,
+) -> anyhow::Result<(perf::Imported, Writer<stage::Output>)> {
+    let (name, length) = (input.name().to_owned(), input.length());
+    let input = ProgressReader::new(TOOL, &name, length, input);
+    let mut input = BufReader::with_capacity(BUFFER, input);
+    let mut start = Vec::new();
+    input.by_ref().take(perf::MAGIC.len() as u64).read_to_end(&mut start)?;
+    if !matches!(&start[..], b"PERFILE2" | b"2ELIFREP") {
+        bail!("it is no perf.data file");
+    }
+    // The facts at the end of a file are read before its records.
+    let path = operand.filter(|path| path.as_os_str() != "-").unwrap_or(Path::new("/dev/stdin"));
+    let file = length.and_then(|_| File::open(path).ok());
+    let input = start.as_slice().chain(input);
+    Ok(perf::import(input, file.as_ref(), step::this_process(TOOL), writer)?)
+}

@@ -1,0 +1,11 @@
+//! nprof-import: reads the recordings of other profilers as nprof streams.
+//!
+//! ```text
+//! nprof-import perf.data | nprof-symbolize | nprof-flat
+//! ```
+
+mod cli;
+mod output;
+mod perf;
+
+pub use cli::main;

@@ -1,0 +1,7 @@
+//! nprof-import: see the library of the same name.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    nprof_import::main()
+}

@@ -1,0 +1,53 @@
+//! Images, places and tasks as importers know them: without ids, which the stream assigns. Pure.
+
+use nprof_stream::{ImageKind, Mark};
+
+/// A source of code.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ImageDef {
+    /// Its kind.
+    pub(crate) kind: ImageKind,
+    /// The build ID; empty if unknown.
+    pub(crate) build_id: Vec<u8>,
+    /// The path, or a name in brackets.
+    pub(crate) path: Vec<u8>,
+    /// The runtime address of offset 0, of the kernel and its modules.
+    pub(crate) base: Option<u64>,
+}
+
+/// A place in code, or the mark of an incomplete stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// The number of the image. None for a mark, and for an address in no mapping.
+    pub(crate) image: Option<u32>,
+    /// The offset in the image.
+    pub(crate) offset: u64,
+    /// True for code of the kernel.
+    pub(crate) kernel: bool,
+    /// True if the offset is a return address.
+    pub(crate) return_address: bool,
+    /// The reason for the end of the stack.
+    pub(crate) mark: Mark,
+}
+
+impl Place {
+    /// Returns the mark of an incomplete stack.
+    pub(crate) fn mark(mark: Mark) -> Self {
+        Self { image: None, offset: 0, kernel: false, return_address: false, mark }
+    }
+}
+
+/// A process or thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TaskDef {
+    /// The time of its start or first sight.
+    pub(crate) time: u64,
+    /// The process id.
+    pub(crate) pid: u32,
+    /// The thread id.
+    pub(crate) tid: u32,
+    /// The number of the task that it belongs to.
+    pub(crate) parent: Option<u32>,
+    /// Its name.
+    pub(crate) comm: Vec<u8>,
+}

@@ -1,0 +1,290 @@
+//! Writes the stream: assigns ids, defines them before their use, and begins epochs, so that its own
+//! tables and those of readers are bounded.
+
+use std::io::{self, Write};
+
+use nprof_stream::assigned_ids::has_room;
+use nprof_stream::*;
+
+use super::definitions::{ImageDef, Place, TaskDef};
+
+/// Most frames and nodes of an epoch, as of the recorder.
+const MAX_IDS: usize = 1 << 20;
+
+/// The writer of one segment.
+pub(crate) struct Output<W: Write> {
+    writer: Writer<W>,
+    events: Vec<Event>,
+    images: Vec<ImageDef>,
+    tasks: Vec<TaskDef>,
+    /// The ids of the epoch, by number of the image or task, and by place.
+    image_ids: AssignedIds<u32>,
+    task_ids: AssignedIds<u32>,
+    frame_ids: AssignedIds<Place>,
+    node_ids: AssignedNodes,
+    epoch: u64,
+    last_time: u64,
+    /// The counts for the end.
+    late: u64,
+    lost: u64,
+    incomplete: u64,
+}
+
+impl<W: Write> Output<W> {
+    /// Begins a segment.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(crate) fn begin(mut writer: Writer<W>, head: Head, step: Step) -> io::Result<Self> {
+        writer.write(&Record::Head(Box::new(head)))?;
+        writer.write(&Record::Step(Box::new(step)))?;
+        Ok(Self {
+            writer,
+            events: Vec::new(),
+            images: Vec::new(),
+            tasks: Vec::new(),
+            image_ids: AssignedIds::default(),
+            task_ids: AssignedIds::default(),
+            frame_ids: AssignedIds::default(),
+            node_ids: AssignedNodes::default(),
+            epoch: 0,
+            last_time: 0,
+            late: 0,
+            lost: 0,
+            incomplete: 0,
+        })
+    }
+
+    /// Defines an event; its id is the next one.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(crate) fn event(&mut self, mut event: Event) -> io::Result<EventId> {
+        event.id = EventId(self.events.len() as u32 + 1);
+        self.writer.write(&Record::Event(Box::new(event.clone())))?;
+        let id = event.id;
+        self.events.push(event);
+        Ok(id)
+    }
+
+    /// Adds an image; returns its number.
+    pub(crate) fn image(&mut self, image: ImageDef) -> u32 {
+        self.images.push(image);
+        self.images.len() as u32 - 1
+    }
+
+    /// Adds a task; returns its number.
+    pub(crate) fn task(&mut self, task: TaskDef) -> u32 {
+        self.tasks.push(task);
+        self.tasks.len() as u32 - 1
+    }
+
+    /// Changes the name of a task; the file of an executed image is unknown.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(crate) fn rename(
+        &mut self,
+        time: u64,
+        task: u32,
+        comm: &[u8],
+        is_exec: bool,
+    ) -> io::Result<()> {
+        self.tasks[task as usize].comm = comm.to_vec();
+        let kind = if is_exec { ChangeKind::Exec } else { ChangeKind::Comm };
+        self.change(time, task, kind, comm)
+    }
+
+    /// Ends a task, of which the status is unknown.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(crate) fn exit(&mut self, time: u64, task: u32) -> io::Result<()> {
+        self.change(time, task, ChangeKind::Exit, b"")
+    }
+
+    fn change(&mut self, time: u64, task: u32, kind: ChangeKind, value: &[u8]) -> io::Result<()> {
+        // A task without samples so far is defined with its last name.
+        let Some(id) = self.task_ids.get(&task).map(TaskId) else { return Ok(()) };
+        let time = self.in_order(time, false);
+        self.writer.write(&Record::Change(Change {
+            time,
+            task: id,
+            kind,
+            value,
+            extras: Extras::NONE,
+        }))
+    }
+
+    /// Notes lost samples.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(crate) fn lost(&mut self, time: u64, count: u64, cause: Cause) -> io::Result<()> {
+        self.lost = self.lost.saturating_add(count);
+        let (event, task, cpu, extras) = (EventId::NONE, TaskId::NONE, NO_CPU, Extras::NONE);
+        let time = self.in_order(time, false);
+        self.writer.write(&Record::Lost(Lost { time, event, cpu, task, count, cause, extras }))
+    }
+
+    /// Writes a sample with a stack of these places, root first.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(crate) fn sample(
+        &mut self,
+        mut sample: Sample<'_>,
+        task: u32,
+        stack: &[Place],
+    ) -> io::Result<()> {
+        // A reader walks no deeper stacks.
+        let stack = &stack[stack.len().saturating_sub(limits::DEPTH)..];
+        if !has_room(self.frame_ids.len(), stack.len(), MAX_IDS)
+            || !has_room(self.node_ids.len(), stack.len(), MAX_IDS)
+        {
+            self.begin_epoch()?;
+        }
+        sample.task = self.task_id(task)?;
+        sample.node = self.node(stack)?;
+        sample.time = self.in_order(sample.time, true);
+        // Marks are at the root.
+        let is_incomplete = stack.first().is_some_and(|root| root.mark != Mark::None);
+        self.incomplete += u64::from(is_incomplete);
+        self.writer.write(&Record::Sample(sample))
+    }
+
+    /// Returns a time of a record, and counts samples that come late.
+    fn in_order(&mut self, time: u64, is_sample: bool) -> u64 {
+        if time < self.last_time {
+            self.late += u64::from(is_sample);
+        }
+        self.last_time = self.last_time.max(time);
+        time
+    }
+
+    fn begin_epoch(&mut self) -> io::Result<()> {
+        self.epoch += 1;
+        let epoch = Epoch { number: self.epoch, ..Epoch::default() };
+        self.writer.write(&Record::Epoch(Box::new(epoch)))?;
+        // The contents stay: only their ids are new.
+        self.image_ids.clear();
+        self.task_ids.clear();
+        self.frame_ids.clear();
+        self.node_ids.clear();
+        for event in &self.events {
+            self.writer.write(&Record::Event(Box::new(event.clone())))?;
+        }
+        Ok(())
+    }
+
+    fn task_id(&mut self, task: u32) -> io::Result<TaskId> {
+        let id = match self.task_ids.assign(task) {
+            Assigned::Known(id) => return Ok(TaskId(id)),
+            Assigned::Exhausted => return Ok(TaskId::NONE),
+            Assigned::New(id) => TaskId(id),
+        };
+        let TaskDef { time, pid, tid, parent, ref comm } = self.tasks[task as usize];
+        // Only a parent that is defined already: definitions do not recur.
+        let parent = parent.and_then(|parent| self.task_ids.get(&parent)).unwrap_or_default();
+        let (parent, extras) = (TaskId(parent), Extras::NONE);
+        self.writer.write(&Record::Task(Task { id, time, pid, tid, parent, comm, extras }))?;
+        Ok(id)
+    }
+
+    fn node(&mut self, stack: &[Place]) -> io::Result<NodeId> {
+        let mut frames = Vec::with_capacity(stack.len());
+        for place in stack {
+            frames.push(self.frame_id(*place)?);
+        }
+        let mut node = NodeId::NONE;
+        for frame in frames {
+            match self.node_ids.assign(node, frame) {
+                Some(id) => node = id,
+                None => break,
+            }
+            if self.node_ids.branch_is_full() {
+                self.write_branch()?;
+            }
+        }
+        self.write_branch()?;
+        Ok(node)
+    }
+
+    fn write_branch(&mut self) -> io::Result<()> {
+        if let Some(branch) = self.node_ids.branch() {
+            self.writer.write(&Record::Nodes(branch))?;
+            self.node_ids.end_branch();
+        }
+        Ok(())
+    }
+
+    fn frame_id(&mut self, place: Place) -> io::Result<FrameId> {
+        let id = match self.frame_ids.assign(place) {
+            Assigned::Known(id) => return Ok(FrameId(id)),
+            Assigned::Exhausted => return Ok(FrameId::NONE),
+            Assigned::New(id) => FrameId(id),
+        };
+        let image = match place.image {
+            Some(image) => self.image_id(image)?,
+            None => ImageId::NONE,
+        };
+        let Place { offset, kernel, return_address, mark, .. } = place;
+        let extras = Extras::NONE;
+        self.writer.write(&Record::Frame(Frame {
+            id,
+            image,
+            offset,
+            kernel,
+            return_address,
+            mark,
+            extras,
+        }))?;
+        Ok(id)
+    }
+
+    fn image_id(&mut self, image: u32) -> io::Result<ImageId> {
+        let id = match self.image_ids.assign(image) {
+            Assigned::Known(id) => return Ok(ImageId(id)),
+            Assigned::Exhausted => return Ok(ImageId::NONE),
+            Assigned::New(id) => ImageId(id),
+        };
+        let ImageDef { kind, ref build_id, ref path, base } = self.images[image as usize];
+        let mut extras = ExtrasBuilder::new();
+        if let Some(base) = base {
+            extras.add("base", format!("{base:#x}").as_bytes());
+        }
+        let build_id = &build_id[..build_id.len().min(limits::BUILD_ID)];
+        let extras = extras.extras();
+        self.writer.write(&Record::Image(Image { id, kind, build_id, path, extras }))?;
+        Ok(id)
+    }
+
+    /// Ends the segment, and returns its writer. Without `is_whole`, readers see that the source was damaged.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(crate) fn end(mut self, is_whole: bool) -> io::Result<Writer<W>> {
+        if is_whole {
+            let totals = self.writer.totals();
+            let end = End {
+                time: Some(self.last_time),
+                samples: totals.samples,
+                records: totals.records,
+                lost: self.lost,
+                late: Some(self.late).filter(|&late| late > 0),
+                incomplete: Some(self.incomplete).filter(|&incomplete| incomplete > 0),
+                ..End::default()
+            };
+            self.writer.write(&Record::End(Box::new(end)))?;
+        }
+        self.writer.flush()?;
+        Ok(self.writer)
+    }
+}

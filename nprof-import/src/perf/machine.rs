@@ -1,0 +1,244 @@
+//! The processes, their memory, and the kernel: they give an address its image, and a sample its task.
+
+use std::io::{self, Write};
+
+use nprof_stream::{ImageKind, Mark};
+use rustc_hash::FxHashMap;
+
+use super::address_space::{AddressSpaces, Mapping};
+use super::attribute::Attribute;
+use super::record::{Content, Mmap, SampleContent};
+use crate::output::{ImageDef, Output, Place, TaskDef};
+
+/// The first marker of a context in call chains (`PERF_CONTEXT_MAX`).
+const FIRST_CONTEXT: u64 = -4095_i64 as u64;
+const CONTEXT_HYPERVISOR: u64 = -32_i64 as u64;
+const CONTEXT_KERNEL: u64 = -128_i64 as u64;
+const CONTEXT_USER: u64 = -512_i64 as u64;
+
+/// The process id of mappings of the kernel.
+const KERNEL_PID: u32 = u32::MAX;
+
+/// A thread.
+#[derive(Clone, Debug)]
+struct Thread {
+    pid: u32,
+    time: u64,
+    comm: Vec<u8>,
+    parent: u32,
+    /// Its number in the output. None without a sample so far.
+    number: Option<u32>,
+}
+
+/// The state of the recorded machine.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    spaces: AddressSpaces,
+    images: Vec<ImageDef>,
+    image_numbers: FxHashMap<ImageDef, u32>,
+    /// The number of images that the output knows.
+    defined: usize,
+    /// By thread id.
+    threads: FxHashMap<u32, Thread>,
+    /// The number of threads by process.
+    counts: FxHashMap<u32, usize>,
+}
+
+impl Machine {
+    /// Takes a record of a process or mapping.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(super) fn take<W: Write>(
+        &mut self,
+        time: u64,
+        content: Content,
+        build_ids: &FxHashMap<Vec<u8>, Vec<u8>>,
+        output: Option<&mut Output<W>>,
+    ) -> io::Result<()> {
+        match content {
+            Content::Mmap(mmap) => {
+                self.map(mmap, build_ids);
+                if let Some(output) = output {
+                    self.define_images(output);
+                }
+            }
+            Content::Comm { pid, tid, name, is_exec } => {
+                // The mappings of the executed file follow.
+                if is_exec {
+                    self.spaces.clear(pid);
+                }
+                let thread = self.thread(time, pid, tid);
+                thread.comm.clone_from(&name);
+                if let (Some(number), Some(output)) = (thread.number, output) {
+                    output.rename(time, number, &name, is_exec)?;
+                }
+            }
+            // The kernel writes no mappings for a child: it has those of its parent.
+            Content::Fork { pid, parent_pid, tid, parent_tid } => {
+                if pid != parent_pid {
+                    self.spaces.fork(parent_pid, pid);
+                }
+                let comm = self.threads.get(&parent_tid).map(|parent| parent.comm.clone());
+                self.end(tid);
+                let thread = self.thread(time, pid, tid);
+                thread.parent = if tid == pid { parent_pid } else { pid };
+                thread.comm = comm.unwrap_or_default();
+            }
+            Content::Exit { tid, .. } => {
+                let number = self.threads.get(&tid).and_then(|thread| thread.number);
+                if let (Some(number), Some(output)) = (number, output) {
+                    output.exit(time, number)?;
+                }
+                self.end(tid);
+            }
+            Content::Sample(_) | Content::Lost(_) | Content::Throttle => {}
+        }
+        Ok(())
+    }
+
+    /// Passes new images to the output, which numbers them in this order.
+    pub(super) fn define_images<W: Write>(&mut self, output: &mut Output<W>) {
+        for image in &self.images[self.defined..] {
+            output.image(image.clone());
+        }
+        self.defined = self.images.len();
+    }
+
+    fn thread(&mut self, time: u64, pid: u32, tid: u32) -> &mut Thread {
+        self.threads.entry(tid).or_insert_with(|| {
+            *self.counts.entry(pid).or_default() += 1;
+            // As perf names threads without a name.
+            let comm = if tid == 0 { b"swapper".to_vec() } else { format!(":{tid}").into_bytes() };
+            let parent = if tid == pid { 0 } else { pid };
+            Thread { pid, time, comm, parent, number: None }
+        })
+    }
+
+    /// Forgets a thread, and with the last one the memory of its process.
+    fn end(&mut self, tid: u32) {
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        if let Some(count) = self.counts.get_mut(&thread.pid) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&thread.pid);
+                self.spaces.clear(thread.pid);
+            }
+        }
+    }
+
+    /// Returns the number of the task of a sample.
+    pub(super) fn task_of<W: Write>(
+        &mut self,
+        time: u64,
+        pid: u32,
+        tid: u32,
+        output: &mut Output<W>,
+    ) -> u32 {
+        let parent = self.thread(time, pid, tid).parent;
+        let parent = self.threads.get(&parent).and_then(|parent| parent.number);
+        // Defined with its last name, at its first sample.
+        let thread = self.thread(time, pid, tid);
+        let (pid, time) = (thread.pid, thread.time);
+        *thread.number.get_or_insert_with(|| {
+            output.task(TaskDef { time, pid, tid, parent, comm: thread.comm.clone() })
+        })
+    }
+
+    fn map(&mut self, mmap: Mmap, build_ids: &FxHashMap<Vec<u8>, Vec<u8>>) {
+        let Mmap { pid, start, length, file_offset, build_id, path } = mmap;
+        let is_kernel = pid == KERNEL_PID;
+        let (kind, name) = kind_and_name(is_kernel, &path);
+        // Build IDs of the kernel are stored without the symbol that its address is of.
+        let plain = path.strip_suffix(b"_text").or(path.strip_suffix(b"_stext"));
+        let stored = || build_ids.get(&path).or_else(|| build_ids.get(plain?));
+        let build_id = if build_id.is_empty() { stored().cloned() } else { Some(build_id) };
+        let (bias, base) = match kind {
+            ImageKind::Kernel | ImageKind::Module => (start, Some(start)),
+            ImageKind::Anonymous => (0, None),
+            _ => (start.wrapping_sub(file_offset), None),
+        };
+        let build_id = build_id.filter(|_| kind != ImageKind::Anonymous).unwrap_or_default();
+        let image = self.image(ImageDef { kind, build_id, path: name, base });
+        let mapping = Mapping { end: start.saturating_add(length), bias, image };
+        match is_kernel {
+            true => self.spaces.map_kernel(start, mapping),
+            false => self.spaces.map(pid, start, mapping),
+        }
+    }
+
+    fn image(&mut self, image: ImageDef) -> u32 {
+        let next = self.images.len() as u32;
+        let number = *self.image_numbers.entry(image.clone()).or_insert(next);
+        if number == next {
+            self.images.push(image);
+        }
+        number
+    }
+
+    /// Returns the stack of a sample, root first.
+    pub(super) fn stack(&self, sample: &SampleContent, attribute: &Attribute) -> Vec<Place> {
+        let place = |address, kernel, return_address| {
+            // An address in no mapping stays as it is.
+            let found = self.spaces.find(sample.pid, kernel, address);
+            let (image, offset) = match found {
+                Some((image, offset)) => (Some(image), offset),
+                None => (None, address),
+            };
+            Place { image, offset, kernel, return_address, mark: Mark::None }
+        };
+        let mut stack = Vec::new();
+        let (mut kernel, mut is_first, mut users) = (sample.is_kernel, true, 0);
+        for &address in sample.chain.as_deref().unwrap_or_default() {
+            if address >= FIRST_CONTEXT {
+                match address {
+                    CONTEXT_KERNEL | CONTEXT_HYPERVISOR => kernel = true,
+                    CONTEXT_USER => kernel = false,
+                    _ => {}
+                }
+                is_first = true;
+                continue;
+            }
+            // The first one of a context is where it was left.
+            stack.push(place(address, kernel, !is_first));
+            users += usize::from(!kernel);
+            is_first = false;
+        }
+        if stack.is_empty() {
+            stack.push(place(sample.ip, sample.is_kernel, false));
+        }
+        if stack.len() >= usize::from(attribute.max_stack) {
+            stack.push(Place::mark(Mark::MaxDepth));
+        } else if attribute.has_stack_copies() && users == 1 {
+            // The callers are in the copy of the stack only.
+            stack.push(Place::mark(Mark::NoStack));
+        }
+        stack.reverse();
+        stack
+    }
+}
+
+/// Returns the kind of a mapped file, and its name in streams.
+fn kind_and_name(is_kernel: bool, path: &[u8]) -> (ImageKind, Vec<u8>) {
+    if is_kernel {
+        if path.starts_with(b"[kernel.kallsyms]") || path.starts_with(b"[guest.kernel.kallsyms") {
+            return (ImageKind::Kernel, b"[kernel]".to_vec());
+        }
+        // A module is a file or a name in brackets.
+        let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let end = file.windows(3).position(|part| part == b".ko");
+        return match end {
+            Some(end) => (ImageKind::Module, [b"[", &file[..end], b"]"].concat()),
+            None => (ImageKind::Module, file.to_vec()),
+        };
+    }
+    match path {
+        b"[vdso]" => (ImageKind::Vdso, path.to_vec()),
+        b"//anon" => (ImageKind::Anonymous, b"[anon]".to_vec()),
+        [b'/', ..] if !path.starts_with(b"/dev/zero") && !path.starts_with(b"/SYSV") => {
+            (ImageKind::Elf, path.to_vec())
+        }
+        _ => (ImageKind::Anonymous, path.to_vec()),
+    }
+}

@@ -1,0 +1,194 @@
+//! Recordings built byte by byte: their meaning, and damage anywhere in them.
+
+use std::io::Write;
+
+use nprof_stream::{Encoding, Reader, Step, Verdict, Writer};
+use proptest::prelude::*;
+
+use super::error::Error;
+use super::import::{Imported, import};
+
+/// A recording as from a pipe.
+struct Recording(Vec<u8>);
+
+/// The fields of samples: IP, TID, TIME, CPU, PERIOD, CALLCHAIN, IDENTIFIER.
+const SAMPLE_TYPE: u64 = 1 | 2 | 4 | 128 | 256 | 32 | 1 << 16;
+
+impl Recording {
+    fn new() -> Self {
+        let mut recording = Self(Vec::new());
+        recording.0.extend(b"PERFILE2");
+        recording.0.extend(16_u64.to_le_bytes());
+        recording.attribute(1, 0, 7);
+        recording
+    }
+
+    fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
+        self.0.extend(kind.to_le_bytes());
+        self.0.extend(misc.to_le_bytes());
+        self.0.extend((body.len() as u16 + 8).to_le_bytes());
+        self.0.extend(body);
+    }
+
+    /// Adds an event with a frequency of 997 Hz and records that state their id.
+    fn attribute(&mut self, kind: u32, config: u64, id: u64) {
+        let mut body = vec![0; 128];
+        let flags = 1_u64 << 10 | 1 << 18;
+        for (at, value) in [(8, config), (16, 997), (24, SAMPLE_TYPE), (40, flags)] {
+            body[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        body[..4].copy_from_slice(&kind.to_le_bytes());
+        body[4..8].copy_from_slice(&128_u32.to_le_bytes());
+        body.extend(id.to_le_bytes());
+        self.record(64, 0, &body);
+    }
+
+    /// Adds an event record, with the identification at its end.
+    fn event(&mut self, kind: u32, misc: u16, time: u64, words: &[u32], text: &[u8]) {
+        let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        body.extend(text);
+        // Strings end with NUL, and are padded.
+        body.resize((body.len() / 8 + 1) * 8, 0);
+        body.extend([7_u32, 7].iter().flat_map(|word| word.to_le_bytes()));
+        body.extend([time, 0, 7].iter().flat_map(|word| word.to_le_bytes()));
+        self.record(kind, misc, &body);
+    }
+
+    fn mmap(&mut self, pid: u32, start: u32, length: u32, offset: u32, path: &[u8]) {
+        let mut words = vec![pid, pid, start, 0, length, 0, offset, 0];
+        // Device, inode and generation; PROT_READ and PROT_EXEC.
+        words.extend([0, 0, 0, 0, 0, 0, 5, 2]);
+        self.event(10, 2, 1, &words, path);
+    }
+
+    fn sample(&mut self, time: u64, pid: u32, period: u64, chain: &[u64]) {
+        let ip = chain.iter().find(|&&address| address < 1 << 63).copied().unwrap_or(0);
+        let mut body: Vec<u8> = [7, ip].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        body.extend([pid, pid].iter().flat_map(|word| word.to_le_bytes()));
+        body.extend([time, 3, period, chain.len() as u64].iter().flat_map(|w| w.to_le_bytes()));
+        body.extend(chain.iter().flat_map(|word| word.to_le_bytes()));
+        self.record(9, 2, &body);
+    }
+
+    fn round(&mut self) {
+        self.record(68, 0, &[]);
+    }
+}
+
+const USER: u64 = -512_i64 as u64;
+
+/// Returns a recording of a process with two samples out of order, a child, and lost samples.
+fn recording() -> Recording {
+    let mut recording = Recording::new();
+    recording.event(3, 0, 1, &[7, 7], b"prog\nname");
+    recording.mmap(7, 0x1000, 0x1000, 0x200, b"/bin/prog");
+    recording.mmap(7, 0x8000, 0x1000, 0, b"//anon");
+    recording.round();
+    recording.sample(30, 7, 1000, &[USER, 0x1010, 0x1020]);
+    recording.sample(20, 7, 2000, &[USER, 0x8010, 0x1020, 0x5]);
+    recording.event(7, 0, 35, &[9, 7, 9, 7, 35, 0], b"");
+    recording.event(2, 0, 36, &[7, 0, 5, 0], b"");
+    recording.sample(40, 9, 3000, &[USER, 0x1010]);
+    recording.round();
+    recording
+}
+
+/// Imports a recording as text.
+fn imported(bytes: &[u8]) -> Result<(Imported, String), Error> {
+    let mut out = Vec::new();
+    let writer = Writer::new(&mut out as &mut dyn Write, Encoding::Text);
+    let (imported, writer) = import(bytes, None, Step::default(), writer)?;
+    drop(writer);
+    Ok((imported, String::from_utf8(out).expect("text is UTF-8")))
+}
+
+#[test]
+fn records_become_a_stream_in_order_of_time() {
+    let (imported, text) = imported(&recording().0).expect("it is valid");
+    assert!(imported.incomplete.is_none());
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('@')).collect();
+    let expected = [
+        "T\t1\t1\t7\t7\t0\tprog\\nname",
+        "F\t1\t0\t0x5\tu,ra",
+        "I\t1\telf\t-\t/bin/prog",
+        "F\t2\t1\t0x220\tu,ra",
+        "I\t2\tanon\t-\t[anon]",
+        "F\t3\t2\t0x8010\tu",
+        "N\t1\t0\t1\t2\t3",
+        "S\t20\t1\t1\t3\t3\t2000\t1",
+        "F\t4\t1\t0x210\tu",
+        "N\t4\t0\t2\t4",
+        "S\t30\t1\t1\t3\t5\t1000\t1",
+        "L\t36\t0\t-\t0\t5\tring",
+        "T\t2\t35\t9\t9\t1\tprog\\nname",
+        "N\t6\t0\t4",
+        "S\t40\t1\t2\t3\t6\t3000\t1",
+    ];
+    assert_eq!(lines, expected);
+    assert!(text.contains("name=cpu-clock\tunit=ns\tmeasure=cpu-time\tfrequency=997"), "{text}");
+    assert!(text.contains("@end\ttime=40\tsamples=3\trecords=16\tlost=5"), "{text}");
+}
+
+#[test]
+fn deep_chain_is_marked_as_incomplete() {
+    let mut recording = Recording::new();
+    recording.sample(5, 7, 1, &vec![0x10; 127]);
+    let (_, text) = imported(&recording.0).expect("it is valid");
+    assert!(text.contains("\tu,max-depth\n") && text.contains("incomplete=1"), "{text}");
+}
+
+#[test]
+fn cut_off_recording_is_imported_up_to_the_cut() {
+    let whole = recording().0;
+    let (imported, text) = imported(&whole[..whole.len() - 12]).expect("it has records");
+    let error = imported.incomplete.expect("it is cut off").to_string();
+    assert_eq!(error, format!("byte {}: the file ends within a record", whole.len() - 12));
+    // The last sample is lost, and there is no end.
+    assert_eq!(text.matches("\nS\t").count(), 2);
+    assert!(!text.contains("@end"));
+}
+
+#[test]
+fn wrong_size_of_a_record_is_reported_with_its_place() {
+    let mut damaged = recording();
+    let offset = damaged.0.len();
+    damaged.0.extend([9, 0, 0, 0, 0, 0, 7, 0]);
+    let (imported, _) = imported(&damaged.0).expect("it has records");
+    let error = imported.incomplete.expect("it is damaged").to_string();
+    assert_eq!(error, format!("byte {offset}: the size of a record is wrong"));
+}
+
+#[test]
+fn input_without_records_is_refused() {
+    for (bytes, message) in [
+        (&b"PERFILE2"[..], "byte 8: the file ends within the header"),
+        (b"2ELIFREP\0\0\0\0\0\0\0\x10", "big-endian"),
+        (b"PERFILE2\x10\0\0\0\0\0\0\0", "it has no records"),
+        (b"PERFILE2\x11\0\0\0\0\0\0\0", "byte 8: the size of the header is wrong"),
+    ] {
+        let error = imported(bytes).expect_err("it has no records").to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn damage_never_panics_and_the_stream_stays_valid(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = recording().0;
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        bytes.truncate(cut.index(bytes.len()).max(17));
+        if let Ok((imported, text)) = imported(&bytes) {
+            let mut reader = Reader::new(text.as_bytes());
+            while reader.next().expect("a stream").is_some() {}
+            let complete = imported.incomplete.is_none();
+            let expected = if complete { Verdict::Complete } else { Verdict::Truncated };
+            prop_assert_eq!(reader.verdict(), expected);
+        }
+    }
+}
