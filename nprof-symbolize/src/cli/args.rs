@@ -5,8 +5,12 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use nprof_cli::args::{OutputFile, PartialOk};
+use regex::bytes::Regex;
 
 use crate::names::demangle::NameStyle;
+
+/// The name of the program.
+pub(crate) const TOOL: &str = "nprof-symbolize";
 
 /// Add functions, files, lines and inlined calls to the frames of an nprof stream.
 ///
@@ -52,6 +56,11 @@ pub(crate) struct Args {
     /// may be repeated
     #[arg(long, value_name = "IMAGE")]
     pub(crate) explain: Vec<OsString>,
+
+    /// Print the places at which nprof-record --calls counts the calls of the functions of an image
+    /// whose names match REGEX; FILE is the image
+    #[arg(long, value_name = "REGEX", conflicts_with_all = ["explain", "text", "partial_ok"])]
+    pub(crate) entries: Option<Regex>,
 
     /// Print a summary at the end: named frames of each image, and remedies for the others
     #[arg(short, long)]

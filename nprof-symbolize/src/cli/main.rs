@@ -9,12 +9,12 @@ use crate::lookup::parallel::STACK_BYTES;
 
 /// Runs the tool with the arguments of the process; returns its exit status.
 pub fn main() -> ExitCode {
-    let args: args::Args = match usage::arguments(run::TOOL) {
+    let args: args::Args = match usage::arguments(args::TOOL) {
         Ok(args) => args,
         Err(end) => return end,
     };
     // The main thread's stack is too small for the parsers.
-    stage::run(run::TOOL, move || {
+    stage::run(args::TOOL, move || {
         let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
         let thread = builder.spawn(move || run::run(&args));
         match thread.map(std::thread::JoinHandle::join) {

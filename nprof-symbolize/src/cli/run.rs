@@ -14,7 +14,8 @@ use clap::builder::PossibleValue;
 use nprof_cli::stage::{self, Input, Outcome, Ready};
 use nprof_stream::{Encoding, Reader, Record, Step, Verdict, Writer};
 
-use super::args::Args;
+use super::args::{Args, TOOL};
+use super::entries;
 use crate::dwarf::detail::Detail;
 use crate::find::{Debuginfod, Finder, RecordedImage, SearchPaths};
 use crate::lookup::background::BackgroundLookup;
@@ -26,9 +27,6 @@ use crate::stats::self_samples::SelfSamples;
 use crate::stats::summary;
 use crate::stream::filter::Filter;
 use crate::stream::{hottest_images, read_ahead};
-
-/// The name of the program.
-pub(crate) const TOOL: &str = "nprof-symbolize";
 
 /// The longest time that output of a live stream stays buffered while frames are looked up.
 const MAX_LATENCY: Duration = Duration::from_millis(250);
@@ -44,6 +42,9 @@ const WAIT_LIMIT: Duration = Duration::from_millis(500);
 /// If the input cannot be read or the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     check_features(args)?;
+    if let Some(regex) = &args.entries {
+        return entries::run(args, regex, &finder(args));
+    }
     let mut catalog = ImageCatalog::new(Rc::new(finder(args)));
     // Names are interned in their shown form, so that the style must be known first.
     catalog.names.style = args.names;

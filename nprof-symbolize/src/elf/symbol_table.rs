@@ -15,10 +15,10 @@ use crate::elf::headers::{Headers, Section};
 
 /// The most symbols of one table: a sparse file may claim any number. The largest browsers have three
 /// million.
-const MAX_SYMBOLS: usize = 1 << 23;
+pub(super) const MAX_SYMBOLS: usize = 1 << 23;
 
 /// The most bytes of names that are read.
-const MAX_NAMES_BYTES: u64 = 512 << 20;
+pub(super) const MAX_NAMES_BYTES: u64 = 512 << 20;
 
 /// The longest name.
 const MAX_NAME_BYTES: u64 = nprof_stream::limits::STRING as u64;
@@ -342,7 +342,7 @@ fn push(ranges: &mut Vec<Range>, range: Range) {
 }
 
 /// Returns the string at an offset, without the version of a symbol (`@@GLIBC_2.34`).
-fn string(strings: &[u8], at: u32) -> &[u8] {
+pub(super) fn string(strings: &[u8], at: u32) -> &[u8] {
     let rest = strings.get(at as usize..).unwrap_or_default();
     let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
     let name = &rest[..end];

@@ -70,17 +70,17 @@ pub(crate) struct Finder {
 }
 
 /// The file that was executed.
-struct ExecutedFile {
-    file: ElfFile,
+pub(super) struct ExecutedFile {
+    pub(super) file: ElfFile,
     /// True if it is of another build than the recorded one.
     is_other_build: bool,
 }
 
 /// The files of one image.
-struct ImageFiles {
-    executed: Result<ExecutedFile, Failure>,
+pub(super) struct ImageFiles {
+    pub(super) executed: Result<ExecutedFile, Failure>,
     /// The files with its debug information, in the order they were found.
-    debug: Vec<ElfFile>,
+    pub(super) debug: Vec<ElfFile>,
     /// The places of the files that its debug information refers to.
     references: ReferencePaths,
 }
@@ -150,7 +150,8 @@ impl Finder {
         log
     }
 
-    fn files(&self, recorded: &RecordedImage, log: &SearchLog) -> ImageFiles {
+    /// Finds the files of an image.
+    pub(super) fn files(&self, recorded: &RecordedImage, log: &SearchLog) -> ImageFiles {
         let executed = self.executed_file(recorded, log);
         let file = executed.as_ref().ok().map(|executed| &executed.file);
         let mut search_paths = self.search_paths.clone();
@@ -323,7 +324,11 @@ impl Finder {
     }
 
     /// Combines the best part of each file: DWARF before a symbol table before exported symbols.
-    fn combine(&self, files: ImageFiles, log: &SearchLog) -> Result<OpenedImage, Failure> {
+    pub(super) fn combine(
+        &self,
+        files: ImageFiles,
+        log: &SearchLog,
+    ) -> Result<OpenedImage, Failure> {
         let ImageFiles { executed, debug: mut files, references } = files;
         let (headers, is_other_build) = match executed {
             Ok(ExecutedFile { file, is_other_build }) => {

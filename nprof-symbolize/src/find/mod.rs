@@ -8,6 +8,7 @@ mod contents;
 mod debuginfod;
 mod decompress;
 mod elf_file;
+mod entries;
 mod failure;
 mod finder;
 mod identity;
@@ -23,6 +24,7 @@ mod vmlinux;
 pub(crate) use debuginfod::Debuginfod;
 #[cfg(feature = "debuginfod")]
 pub(crate) use debuginfod::Settings;
+pub(crate) use entries::{Entries, Entry};
 pub(crate) use failure::Failure;
 pub(crate) use finder::{Finder, OpenedImage};
 pub(crate) use live_processes::LiveProcesses;

@@ -1,0 +1,284 @@
+//! The places at which probes count the calls of an image's functions, and the functions without
+//! one.
+
+use std::borrow::Cow;
+
+use nprof_object::{FileOffset, ImageAddress, ImageOffset};
+use nprof_stream::Status;
+use object::elf;
+
+use super::elf_file::ElfFile;
+use super::failure::Failure;
+use super::finder::Finder;
+use super::recorded::RecordedImage;
+use super::search_log::SearchLog;
+use crate::elf::entry_x86_64::{self, Jumps, NoPlace};
+use crate::elf::function_symbols::{self, FunctionSymbol, SymbolKind};
+use crate::elf::gnu_property;
+use crate::image::opened::{self, OpenImage};
+use crate::names::demangle::{NameStyle, demangle};
+
+/// The bytes of a function that are searched for a place: its first block is rarely longer.
+const ENTRY_BYTES: u64 = 256;
+
+/// The bytes of a function that are searched for an instruction of its own.
+const OWN_BYTES: u64 = 1024;
+
+/// The largest function: a hostile symbol may have any size.
+const MAX_FUNCTION_BYTES: u64 = 16 << 20;
+
+/// The functions of an image that were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    /// Those with a place, by its offset.
+    pub(crate) found: Vec<Entry>,
+    /// The others, by name.
+    pub(crate) refused: Vec<Refused>,
+}
+
+/// The place at which a probe counts the calls of a function.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    /// The place.
+    pub(crate) offset: FileOffset,
+    /// An offset at which the function itself is found, and no call that was inlined into it.
+    pub(crate) frame: FileOffset,
+    /// The function, as reports show it.
+    pub(crate) name: Vec<u8>,
+}
+
+/// A function whose calls cannot be counted.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Refused {
+    /// The function.
+    pub(crate) name: Vec<u8>,
+    /// The reason.
+    pub(crate) reason: &'static str,
+}
+
+/// A function with all its names.
+struct Function {
+    start: ImageAddress,
+    size: u64,
+    kind: SymbolKind,
+    names: Vec<Vec<u8>>,
+    jumps: Jumps,
+}
+
+impl Finder {
+    /// Returns the functions of which `is_wanted` holds for a name: as the symbol table has it, or
+    /// demangled.
+    ///
+    /// # Errors
+    ///
+    /// If the image is not found, or the calls of none of its functions can be counted.
+    pub(crate) fn entries(
+        &self,
+        recorded: &RecordedImage,
+        style: NameStyle,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<Entries, Failure> {
+        let log = SearchLog::default();
+        let files = self.files(recorded, &log);
+        let image = files.executed.as_ref().map_err(Failure::clone)?.file.clone();
+        check_image(&image)?;
+        let mut functions = functions(&image, &files.debug);
+        let opened = self.combine(files, &log)?.image;
+        let targets = read_jumps(&image, &mut functions);
+        let has_shadow_stack = gnu_property::has_shadow_stack(
+            &image.whole(gnu_property::SECTION, gnu_property::MAX_BYTES),
+        );
+        let mut entries = Entries::default();
+        for (index, function) in functions.iter().enumerate() {
+            let shown =
+                |name: &Vec<u8>| is_wanted(name) || is_wanted(&demangle(name, NameStyle::Full));
+            if !function.names.iter().any(shown) {
+                continue;
+            }
+            let next = functions.get(index + 1).map_or(u64::MAX, |next| next.start.0);
+            let limit = limit(function, &targets).min(next);
+            let name = self.shown_name(&image, &opened, function, style);
+            match place(&image, function, limit, has_shadow_stack) {
+                Ok(offset) => {
+                    let frame = self.own_offset(&image, &opened, function, offset);
+                    entries.found.push(Entry { offset, frame, name });
+                }
+                Err(reason) => entries.refused.push(Refused { name, reason }),
+            }
+        }
+        entries.found.sort_unstable();
+        entries.refused.sort_unstable();
+        entries.refused.dedup();
+        Ok(entries)
+    }
+
+    /// Returns an offset in a function at which no call is inlined: its entry, the place of its probe, or
+    /// another instruction. The entry if there is none.
+    fn own_offset(
+        &self,
+        image: &ElfFile,
+        opened: &OpenImage,
+        function: &Function,
+        place: FileOffset,
+    ) -> FileOffset {
+        let Some((start, _)) = image.headers.segments.file_offset(function.start) else {
+            return place;
+        };
+        let is_own = |offset: &FileOffset| {
+            opened::resolve(opened, ImageOffset(offset.0), self.detail).calls.len() == 1
+        };
+        let code = code(image, function.start, function.size.min(OWN_BYTES));
+        let others = entry_x86_64::instructions(&code).map(|at| FileOffset(start.0 + at));
+        [start, place].into_iter().chain(others).find(is_own).unwrap_or(start)
+    }
+
+    /// Returns the name of a function as reports show it.
+    fn shown_name(
+        &self,
+        image: &ElfFile,
+        opened: &OpenImage,
+        function: &Function,
+        style: NameStyle,
+    ) -> Vec<u8> {
+        let offset = image.headers.segments.file_offset(function.start);
+        let offset = offset.filter(|_| function.kind == SymbolKind::Function);
+        let calls = offset
+            .map(|(offset, _)| opened::resolve(opened, ImageOffset(offset.0), self.detail).calls);
+        let outermost = calls.and_then(|mut calls| calls.pop()?.function);
+        let linkage = outermost.as_deref().unwrap_or(&function.names[0]);
+        demangle(linkage, style).into_owned()
+    }
+}
+
+/// Checks that calls can be counted in an image.
+fn check_image(image: &ElfFile) -> Result<(), Failure> {
+    let headers = &image.headers;
+    let reason = if headers.machine != elf::EM_X86_64.0 || !headers.is_64 {
+        "no program for x86-64: its instructions are not known"
+    } else if headers.section(b".gopclntab").is_some()
+        || headers.section(b".go.buildinfo").is_some()
+    {
+        "a Go program: a function whose stack grows begins a second time, so that calls cannot be \
+         counted at entries"
+    } else {
+        return Ok(());
+    };
+    Err(Failure { status: Status::Unreadable, reason: reason.to_owned() })
+}
+
+/// Reads the functions of an image by address; those of other files come first.
+fn functions(image: &ElfFile, debug: &[ElfFile]) -> Vec<Function> {
+    let mut symbols = Vec::new();
+    let mut full = std::iter::once(image).chain(debug);
+    if let Some(file) = full.find(|file| file.headers.has_symbols()) {
+        let kind = elf::SHT_SYMTAB.0;
+        function_symbols::read(&file.headers, &file.data(), kind, &mut symbols);
+    }
+    let kind = elf::SHT_DYNSYM.0;
+    function_symbols::read(&image.headers, &image.data(), kind, &mut symbols);
+    symbols.sort_unstable();
+    let mut functions: Vec<Function> = Vec::new();
+    for FunctionSymbol { start, size, kind, name } in symbols {
+        let last = functions.last_mut();
+        // Imports have no address.
+        let is_alias = |last: &&mut Function| last.start == start && kind != SymbolKind::Import;
+        match last.filter(is_alias) {
+            Some(last) => {
+                last.size = last.size.max(size);
+                last.kind = last.kind.max(kind);
+                last.names.push(name);
+            }
+            None => {
+                let (names, jumps) = (vec![name], Jumps::default());
+                functions.push(Function { start, size, kind, names, jumps });
+            }
+        }
+    }
+    functions
+}
+
+/// Reads the jumps of all functions. Returns the targets of branches near the start of a function,
+/// sorted.
+fn read_jumps(image: &ElfFile, functions: &mut [Function]) -> Vec<u64> {
+    let starts: Vec<u64> = functions.iter().map(|function| function.start.0).collect();
+    let is_in_entry = |target: &u64| {
+        let after = starts.partition_point(|start| start < target);
+        let start = after.checked_sub(1).map(|before| starts[before]);
+        start.is_some_and(|start| target - start < ENTRY_BYTES)
+    };
+    let (mut targets, mut of_function) = (Vec::new(), Vec::new());
+    for function in functions.iter_mut().filter(|it| it.kind == SymbolKind::Function) {
+        let code = code(image, function.start, function.size.min(MAX_FUNCTION_BYTES));
+        function.jumps = entry_x86_64::jumps(&code, function.start.0, &mut of_function);
+        targets.extend(of_function.drain(..).filter(is_in_entry));
+    }
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+/// Returns the first target of a branch after the start of a function.
+fn limit(function: &Function, targets: &[u64]) -> u64 {
+    let after = targets.partition_point(|&target| target <= function.start.0);
+    targets.get(after).copied().unwrap_or(u64::MAX)
+}
+
+/// Returns the code from an address; empty if it is in no executable segment of the file.
+fn code(image: &ElfFile, start: ImageAddress, size: u64) -> Vec<u8> {
+    let segments = image.headers.segments.executable();
+    let Some((offset, left)) = segments.file_offset(start) else { return Vec::new() };
+    let bytes = image.bytes().read(offset.0, size.min(left)).map(Cow::into_owned);
+    bytes.unwrap_or_default()
+}
+
+/// Returns the place of a function, or the reason why it has none.
+fn place(
+    image: &ElfFile,
+    function: &Function,
+    limit: u64,
+    has_shadow_stack: bool,
+) -> Result<FileOffset, &'static str> {
+    match function.kind {
+        SymbolKind::Import => return Err("its code is in another image; name that one"),
+        SymbolKind::Indirect => {
+            return Err(
+                "an indirect function (ifunc): one of its implementations is called; name them",
+            );
+        }
+        SymbolKind::Data => return Err("data in a section of code"),
+        SymbolKind::Function => {}
+    }
+    if function.names.iter().all(|name| is_cold_part(name)) {
+        return Err("the cold part of a function, which is not called");
+    }
+    if function.size == 0 {
+        return Err("its symbol has no size: the end of its code is not known");
+    }
+    let start = function.start;
+    let code = code(image, start, function.size.min(ENTRY_BYTES));
+    if code.is_empty() {
+        return Err("its code is not in the file");
+    }
+    let found = entry_x86_64::place(&code, start.0, limit, function.jumps, has_shadow_stack);
+    let found = found.map_err(|no_place| match no_place {
+        NoPlace::NotCode => "its bytes are not all instructions",
+        NoPlace::JumpToEntry => "a jump inside it leads to its entry: its rounds would count as calls",
+        NoPlace::NotEmulated if has_shadow_stack => {
+            "no instruction before its first branch can be probed without a single step, which takes \
+             15 times as long; calls are not used for it because the image supports shadow stacks"
+        }
+        NoPlace::NotEmulated => {
+            "no instruction before its first branch can be probed without a single step, which takes \
+             15 times as long"
+        }
+        NoPlace::ComputedJump => "a computed jump may lead to its first instructions",
+    })?;
+    let offset = image.headers.segments.executable().file_offset(ImageAddress(found));
+    offset.map(|(offset, _)| offset).ok_or("its code is not in the file")
+}
+
+/// True if a name is that of the part of a function that is rarely executed: `f.cold`.
+fn is_cold_part(name: &[u8]) -> bool {
+    let Some(at) = name.windows(5).rposition(|window| window == b".cold") else { return false };
+    name[at + 5..].iter().all(|byte| *byte == b'.' || byte.is_ascii_digit())
+}

@@ -1,0 +1,125 @@
+//! The places at which calls are counted: `--entries`.
+
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
+
+mod fixture;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use fixture::{Binary, run_in, sources};
+use object::{Object, ObjectSegment};
+
+/// Functions with and without a place.
+const FUNCTIONS: &str = r#"
+__asm__(".text\n"
+    ".globl plain\n.type plain, @function\nplain: push %rbx\n pop %rbx\n ret\n.size plain, .-plain\n"
+    ".globl marked\n.type marked, @function\nmarked: endbr64\n push %r12\n pop %r12\n ret\n.size marked, .-marked\n"
+    ".globl tested\n.type tested, @function\ntested: test %edi, %edi\n je 1f\n nop\n1: ret\n.size tested, .-tested\n"
+    ".globl small\n.type small, @function\nsmall: lea 1(%rdi), %eax\n ret\n.size small, .-small\n"
+    ".globl again\n.type again, @function\nagain: test %edi, %edi\n je 1f\n dec %edi\n jmp again\n1: ret\n.size again, .-again\n"
+    ".globl table\n.type table, @object\ntable: .quad 0x0606060606060606\n.size table, 8\n"
+    ".globl chosen\n.type chosen, @gnu_indirect_function\nchosen: lea plain(%rip), %rax\n ret\n.size chosen, .-chosen\n"
+    ".globl joined\n.type joined, @function\njoined: mov %edi, %eax\ninside: inc %eax\n test %eax, %eax\n jns 1f\n1: ret\n.size joined, .-joined\n"
+    ".globl enters\n.type enters, @function\nenters: push %rbp\n pop %rbp\n jmp inside\n.size enters, .-enters\n");
+extern int puts(const char *);
+int main(void) { return puts("x") < 0; }
+"#;
+
+fn entries(regex: &str, image: &Path) -> Output {
+    let program = env!("CARGO_BIN_EXE_nprof-symbolize");
+    Command::new(program).args(["--entries", regex]).arg(image).output().unwrap()
+}
+
+/// Returns the lines of a successful run without the header, as function and offset.
+fn listed(output: &Output) -> Vec<(String, u64)> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("function\timage\tbuild_id\toffset\tframe"));
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [name, _, _, offset, _] = fields[..] else { panic!("{line}") };
+        (name.to_owned(), u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap())
+    };
+    lines.map(row).collect()
+}
+
+/// Returns the file offset of a symbol.
+fn offset(path: &Path, symbol: &str) -> u64 {
+    let address = Binary::read(path).symbol(symbol);
+    let bytes = std::fs::read(path).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let mut segments = file.segments();
+    let segment =
+        segments.find(|it| (it.address()..it.address() + it.size()).contains(&address)).unwrap();
+    address - segment.address() + segment.file_range().0
+}
+
+#[test]
+fn places_are_the_first_emulated_instructions_of_functions() {
+    let directory = sources();
+    let path = directory.path().join("prog");
+    std::fs::write(directory.path().join("f.c"), FUNCTIONS).unwrap();
+    run_in(directory.path(), "gcc -O2 -Wl,--build-id -o @/prog @/f.c");
+    let all = "^(plain|marked|tested|small|again|table|chosen|joined|enters|puts)$";
+    let output = entries(all, &path);
+    let places = [("plain", 0), ("marked", 4), ("tested", 2), ("enters", 0)];
+    let mut expected: Vec<(String, u64)> =
+        places.iter().map(|(name, at)| ((*name).to_owned(), offset(&path, name) + at)).collect();
+    expected.sort_by_key(|(_, offset)| *offset);
+    assert_eq!(listed(&output), expected);
+    let messages = String::from_utf8(output.stderr).unwrap();
+    for (name, reason) in [
+        ("small", "no instruction before its first branch"),
+        ("again", "a jump inside it leads to its entry"),
+        ("table", "data in a section of code"),
+        ("chosen", "an indirect function"),
+        ("joined", "no instruction before its first branch"),
+        ("puts", "its code is in another image"),
+    ] {
+        let line = messages.lines().find(|line| line.contains(&format!(": {name}: ")));
+        assert!(line.is_some_and(|line| line.contains(reason)), "{name}: {messages}");
+    }
+}
+
+#[test]
+fn names_are_demangled_and_come_from_debug_files() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
+    let before = listed(&entries("geometry::area", &at.join("prog")));
+    assert_eq!(before[0].0, "geometry::area(geometry::Point<int> const&)");
+    assert_eq!(listed(&entries("_ZN8geometry4area", &at.join("prog"))), before, "a linkage name");
+    run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
+    run_in(at, "strip @/prog");
+    run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
+    assert_eq!(listed(&entries("geometry::area", &at.join("prog"))), before);
+    run_in(at, "rustc -O -g -o @/rust @/a.rs");
+    let rust = listed(&entries("^a::(main|total)", &at.join("rust")));
+    assert!(rust.iter().any(|(name, _)| name == "a::main"), "{rust:?}");
+}
+
+#[test]
+fn image_without_a_countable_function_is_an_error() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -o @/prog @/a.cc");
+    let refused = |regex: &str, path: &Path, reason: &str| {
+        let output = entries(regex, path);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{message}");
+        assert!(message.contains(reason), "{message}");
+    };
+    refused("no_such_function", &at.join("prog"), "no function that matches no_such_function");
+    refused("x", &at.join("a.cc"), "no ELF file");
+    // The section identifies a Go program.
+    run_in(at, "objcopy --add-section .go.buildinfo=@/a.rs @/prog @/go");
+    refused(".", &at.join("go"), "a Go program");
+    let output = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
+        .args(["--entries", "."])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no image"));
+}
