@@ -78,11 +78,12 @@ $(BUILT): $(SOURCES)
 	@$(MAKE) --no-print-directory completions
 	@touch $@
 
-# Users build without clang: the object is part of the repository.
+# Users build without clang: the objects are part of the repository.
 BPF = nprof-record/bpf
 bpf:
-	cd $(BPF) && clang -target bpf -mcpu=v3 -O2 -g -ffile-prefix-map=$$PWD=. -Wall -Wextra \
-	    -c waits.bpf.c -o waits.bpf.o && llvm-strip -g waits.bpf.o
+	cd $(BPF) && for name in waits calls; do \
+	    clang -target bpf -mcpu=v3 -O2 -g -ffile-prefix-map=$$PWD=. -Wall -Wextra \
+	        -c $$name.bpf.c -o $$name.bpf.o && llvm-strip -g $$name.bpf.o || exit; done
 
 # Writes the completions of the tools in BIN, from their --help.
 completions:

@@ -117,6 +117,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = time::interval)]
     delay: Option<Duration>,
 
+    /// Count the calls of the functions in FILE, a list by nprof-symbolize --entries: exactly, by
+    /// function, thread and second
+    #[arg(long, value_name = "FILE")]
+    pub(crate) calls: Option<PathBuf>,
+
+    /// With --calls: stop counting a function that is called more often per second
+    #[arg(long, value_name = "N", default_value_t = 200_000, requires = "calls", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) calls_limit: u64,
+
     /// Write the live blocks of all processes at intervals of this time: heap.snapshot
     #[arg(long, value_name = "TIME", value_parser = time::interval)]
     pub(crate) snapshot: Option<Duration>,

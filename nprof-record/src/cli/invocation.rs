@@ -11,6 +11,7 @@ use crate::cli::args::Args;
 use crate::cli::preload::Preload;
 use crate::cli::target::{RunningProcesses, Target};
 use crate::convert::allocations::state::AllocationState;
+use crate::convert::calls::CallState;
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Membership, ProcessTree};
@@ -19,11 +20,13 @@ use crate::convert::waits::{Random, WaitState};
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::procfs;
+use crate::perf::calls::tracer::CallTracer;
 use crate::perf::open::OpenTarget;
 use crate::perf::plan::{OpenMode, Plan};
 use crate::perf::ring_set::RingSet;
 use crate::perf::switches::tracer::SwitchTracer;
 use crate::perf::waits::tracer::WaitTracer;
+use crate::session::call_source::CallSource;
 use crate::session::event_source::{EventSource, SourceSet};
 use crate::session::header;
 use crate::session::launch::ForkedCommand;
@@ -83,6 +86,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) waiting: Cell<Option<WaitState>>,
     /// The BPF programs that measure waiting, if they do.
     pub(crate) tracer: Option<Rc<WaitTracer>>,
+    /// The BPF programs that count calls; `None` without a list of functions.
+    pub(crate) calls: Option<Rc<CallTracer>>,
     /// The output. None if its name contains the pid of the command, which does not run yet.
     pub(crate) opened: Cell<Option<OpenOutput>>,
     pub(crate) target: Target,
@@ -197,7 +202,8 @@ impl Invocation<'_> {
         // First, as the rings of samples take all the memory that may be locked.
         let waits = self.open_meter(open_target)?;
         let has_records = self.plan.has_records;
-        let open = || RingSet::open(&self.plan, &self.cpus, open_target, self.tracer.as_ref());
+        let (tracer, calls) = (self.tracer.as_ref(), self.calls.as_ref());
+        let open = || RingSet::open(&self.plan, &self.cpus, open_target, tracer, calls);
         let rings = has_records.then(open).transpose()?;
         let sources = Sources { rings, waits, enabled: Clocks::read(0) };
         let output = match self.opened.take() {
@@ -206,6 +212,7 @@ impl Invocation<'_> {
         };
         if !self.is_delayed() {
             self.start_waits(&sources, pid)?;
+            self.start_calls(pid)?;
         }
         // The command is forked by now, so it does not inherit the priority.
         self.priority.set(sys::raise_priority());
@@ -256,6 +263,22 @@ impl Invocation<'_> {
         Ok(())
     }
 
+    /// Starts to count the calls of the target.
+    fn start_calls(&self, pid: u32) -> anyhow::Result<()> {
+        let Some(calls) = &self.calls else { return Ok(()) };
+        calls.start()?;
+        match &self.target {
+            Target::Command(_) => return calls.follow_command(pid),
+            Target::System => calls.follow_everyone(),
+            _ => {}
+        }
+        // As for waiting.
+        for _ in 0..THREAD_SCANS {
+            calls.follow(self.target.threads())?;
+        }
+        Ok(())
+    }
+
     /// Records until the end of the target.
     fn record(
         &self,
@@ -266,7 +289,9 @@ impl Invocation<'_> {
     ) -> anyhow::Result<Outcome> {
         let stream = output.begin(workload.clone(), self.signals.clone());
         let mut stream = stream.context("cannot write the stream")?;
-        stream.take(&Record::Head(Box::new(header::head(self.target.described(self.args))?)));
+        let head = header::head(self.target.described(self.args))?;
+        let begin_ns = head.time.unwrap_or_default();
+        stream.take(&Record::Head(Box::new(head)));
         stream.take(&Record::Step(Box::new(header::step())));
         let mut converter = Converter::new(stream, self.stream_events(), self.args.depth(), tree);
         // A recorder that is killed early leaves a stream that names its command.
@@ -289,6 +314,10 @@ impl Invocation<'_> {
         if let Some(state) = self.waiting.take() {
             converter.set_waiting(state);
         }
+        if let (Some(calls), Some(event)) = (&self.calls, self.plan.calls()) {
+            calls.set_begin(begin_ns);
+            converter.set_calls(CallState::new(event, calls.list.clone(), begin_ns));
+        }
         if let Target::Processes(running) = &self.target {
             if let Some(rings) = &mut rings {
                 rings.expect_quiet();
@@ -309,6 +338,7 @@ impl Invocation<'_> {
             sources: self.sources(rings, waits.as_ref()),
             waits,
             enabled,
+            calls: self.calls.clone(),
             converter,
             workload: workload.clone(),
             signals: self.signals.clone(),
@@ -342,6 +372,10 @@ impl Invocation<'_> {
             && let Some(listener) = preload.listener.take()
         {
             sources.push(Box::new(PreloadSource::new(listener, preload.events.clone())));
+        }
+        if let (Some(calls), Some(event)) = (&self.calls, self.plan.calls()) {
+            let limit = self.args.calls_limit;
+            sources.push(Box::new(CallSource::new(calls.clone(), event, limit)));
         }
         SourceSet(sources)
     }

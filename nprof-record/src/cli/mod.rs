@@ -1,6 +1,7 @@
 //! From arguments to a finished run: options, target, messages, exit status.
 
 pub(crate) mod args;
+mod counting;
 mod ending;
 mod invocation;
 mod list;

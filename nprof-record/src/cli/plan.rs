@@ -5,7 +5,7 @@ use anyhow::bail;
 use crate::cli::args::Args;
 use crate::cli::message::print_message;
 use crate::cli::target::Target;
-use crate::event::{Catalog, CpuMode, EventRate, EventSpec, StackMode, WeightField};
+use crate::event::{self, Catalog, CpuMode, EventRate, EventSpec, StackMode, WeightField};
 use crate::os::load;
 use crate::os::machine;
 use crate::perf::open::Kernel;
@@ -96,6 +96,12 @@ fn request(args: &Args, specs: &[EventSpec], target: &Target) -> anyhow::Result<
             period,
             scope: spec.mode,
         });
+    }
+    if args.calls.is_some() {
+        // The probes are in user code.
+        let (name, scope) = ("calls".to_owned(), Some(CpuMode::User));
+        let candidates = vec![event::calls()];
+        events.push(RequestedEvent { name, candidates, period: Some(1), scope });
     }
     Ok(Request {
         events,

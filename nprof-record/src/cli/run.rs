@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use nprof_cli::usage;
 
 use crate::cli::args::Args;
+use crate::cli::counting::load_calls;
 use crate::cli::invocation::Invocation;
 use crate::cli::list::list;
 use crate::cli::message::{FAILURE, TOOL, print_message};
@@ -73,6 +74,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let preload =
         PreloadPlan::split(&mut specs).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+    let calls = load_calls(args)?;
     let mut plan = plan(args, &specs, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
     let preload = preload.map(|events| Preload::prepare(events, &plan, args)).transpose()?;
     let tracer = load_tracer(args, &mut plan)?;
@@ -106,6 +108,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         preload,
         waiting,
         tracer,
+        calls,
         priority: Cell::new(Priority::Ordinary),
     };
     match &invocation.target {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use nprof_stream::{Cause, EventId, Extras, ExtrasBuilder, Lost, Record, TaskId};
 
 use crate::convert::allocations::state::AllocationState;
+use crate::convert::calls::CallState;
 use crate::convert::counts::{Counts, Sum};
 use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
@@ -44,6 +45,8 @@ pub(crate) struct Converter<S> {
     reads_proc: bool,
     /// The state of the events that measure waiting; `None` without them.
     waiting: Option<WaitState>,
+    /// The state of the event that counts calls; `None` without it.
+    calls: Option<CallState>,
     /// The number of frames of the last stack that an earlier sample supplied.
     stitched: usize,
     /// The number of tasks defined in this epoch.
@@ -83,6 +86,9 @@ impl<S: Sink> RecordHandler for Converter<S> {
                 }
             }
             KernelRecord::Wake(sample, wake) => self.handle_wake(sample_id, sample, wake),
+            KernelRecord::Call(sample, call) => self.handle_call(sample_id, sample, call),
+            KernelRecord::CallRest(rest) => self.handle_rest(sample_id, rest),
+            &KernelRecord::TakenOff(taken_off) => self.handle_taken_off(sample_id, taken_off),
             KernelRecord::Preloaded(record) => self.handle_preloaded(sample_id, record),
             KernelRecord::Note(note) => self.handle_note(sample_id, note),
             &KernelRecord::Switch(switch) => self.handle_switch(sample_id, switch),
@@ -200,6 +206,7 @@ impl<S: Sink> Converter<S> {
             allocations: None,
             reads_proc: false,
             waiting: None,
+            calls: None,
             stitched: 0,
             tasks: 0,
             has_new_gap: false,
@@ -247,6 +254,11 @@ impl<S: Sink> Converter<S> {
     /// Returns the sums of the times of all threads. None if they are not measured.
     pub(crate) fn time_sums(&self) -> Option<TimeSums> {
         self.waiting.as_ref().map(|state| state.sums)
+    }
+
+    /// Returns the state of the event that counts calls. None without it.
+    pub(crate) fn calls(&self) -> Option<&CallState> {
+        self.calls.as_ref()
     }
 
     /// Returns the ids of the live processes that are followed.
@@ -315,6 +327,7 @@ impl<S: Sink> Converter<S> {
     }
 }
 
+mod calling;
 mod gaps;
 mod mappings;
 mod preloaded;

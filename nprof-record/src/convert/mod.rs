@@ -2,6 +2,7 @@
 
 pub(crate) mod address_space;
 pub(crate) mod allocations;
+pub(crate) mod calls;
 pub(crate) mod converter;
 pub(crate) mod counts;
 pub(crate) mod deep_stacks;

@@ -91,6 +91,8 @@ pub(crate) struct StackResolver {
     finds_words: bool,
     /// Those of the current stack.
     words: Option<WalkWords>,
+    /// The offset of the leaf of the current stack in place of that of its address.
+    pub(crate) leaf_offset: Option<ImageOffset>,
     /// The current stack: the addresses of its user part, all frames leaf first but for the known
     /// part, their ids and nodes root first.
     addresses: Vec<FrameAddress>,
@@ -123,6 +125,7 @@ impl StackResolver {
             known: None,
             finds_words: false,
             words: None,
+            leaf_offset: None,
             addresses: Vec::new(),
             keys: Vec::new(),
             frames: Vec::new(),
@@ -201,13 +204,28 @@ impl StackResolver {
         let known = self.known.take();
         let parent =
             known.as_ref().filter(|known| known.addresses > 0).map_or(outer, |known| known.node);
-        let keys = std::mem::take(&mut self.keys);
+        let mut keys = std::mem::take(&mut self.keys);
+        if let Some(offset) = self.leaf_offset.take()
+            && let Some(leaf) = keys.first_mut().filter(|leaf| leaf.mark == Mark::None)
+        {
+            leaf.offset = offset;
+        }
         let node = self.node_below(parent, &keys, tree, sink);
         self.keys = keys;
         if let Some(known) = known {
             self.latest.update(&known, &self.addresses, &self.nodes);
         }
         node
+    }
+
+    /// Returns the node of frames, leaf first, that are not of a sample, after defining all that it needs.
+    pub(crate) fn node_of(
+        &mut self,
+        keys: &[FrameKey],
+        tree: &ProcessTree,
+        sink: &mut impl Sink,
+    ) -> NodeId {
+        self.node_below(NodeId::NONE, keys, tree, sink)
     }
 
     /// Returns the node of the callers that complete the current stack. Many samples share it.

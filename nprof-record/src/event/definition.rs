@@ -4,8 +4,8 @@ use std::ffi::CString;
 
 use nprof_stream::Measure;
 use perf_event_open_sys::bindings::{
-    PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
-    perf_event_attr,
+    PERF_COUNT_SW_BPF_OUTPUT, PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK,
+    PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
 use crate::event::field::WeightField;
@@ -131,6 +131,16 @@ impl Event {
         }
     }
 
+    /// True if its samples are calls of the functions of a list.
+    pub(crate) fn is_calls(&self) -> bool {
+        self.measure == calls_measure()
+    }
+
+    /// True if a BPF program writes its samples.
+    pub(crate) fn is_written_by_bpf(&self) -> bool {
+        self.waiting().is_some() || self.is_calls()
+    }
+
     /// True if samples take their weight from a field.
     pub(crate) fn is_weighed(&self) -> bool {
         self.configs.iter().any(|config| config.field.is_some())
@@ -158,6 +168,22 @@ impl Event {
             (None, EventRate::Unknown) => SamplingPeriod::Adaptive(frequency),
             (None, EventRate::EveryEvent) => SamplingPeriod::Fixed(1),
         }
+    }
+}
+
+/// Returns the measure of calls, which reports know by its word.
+fn calls_measure() -> Measure {
+    Measure::from_word(b"calls")
+}
+
+/// Returns the event of the calls of the functions of a list.
+pub(crate) fn calls() -> Event {
+    Event {
+        name: "calls".to_owned(),
+        measure: calls_measure(),
+        rate: EventRate::EveryEvent,
+        configs: vec![PerfEventConfig::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_BPF_OUTPUT)],
+        value_period: None,
     }
 }
 

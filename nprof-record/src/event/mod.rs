@@ -24,6 +24,7 @@ pub(crate) use builtin::cpu_clock;
 pub(crate) use catalog::Catalog;
 pub(crate) use definition::{
     CpuMode, DEFAULT_EVENT, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode, Waiting,
+    calls,
 };
 pub(crate) use field::WeightField;
 pub(crate) use list::{list, print};

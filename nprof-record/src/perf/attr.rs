@@ -101,6 +101,13 @@ impl CommonAttr {
         attr
     }
 
+    /// Returns the attributes of the event that writes samples of calls.
+    pub(crate) fn call_attr(&self, scope: CpuMode, watermark: u32) -> perf_event_attr {
+        let mut attr = self.chunk_attr(watermark);
+        self.with_bpf_copier().set_stack(&mut attr, scope);
+        attr
+    }
+
     /// Sets the fields that capture stacks.
     fn set_stack(&self, attr: &mut perf_event_attr, scope: CpuMode) {
         if self.has_callchain() {

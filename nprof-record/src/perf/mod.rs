@@ -4,6 +4,7 @@
 pub(crate) mod attr;
 pub(crate) mod backlog;
 pub(crate) mod bpf;
+pub(crate) mod calls;
 pub(crate) mod drain_interval;
 pub(crate) mod handler;
 pub(crate) mod lost;

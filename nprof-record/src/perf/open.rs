@@ -15,6 +15,7 @@ use crate::os::machine;
 use crate::os::open_error;
 use crate::os::procfs;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
+use crate::perf::calls::tracer::CallTracer;
 use crate::perf::plan::{self, OpenMode, Plan, TryOpen};
 use crate::perf::record::{RawData, SampleLayout};
 use crate::perf::ring_reader::{ChunkEvent, CpuRing, DrainLevels, OpenEvent};
@@ -84,12 +85,13 @@ impl RingSet {
     ///
     /// Those of perf_event_open(2) and mmap(2), with a remedy.
     ///
-    /// `waits` are the BPF programs that measure waiting, if they do.
+    /// `waits` are the BPF programs that measure waiting, if they do, and `calls` those that count calls.
     pub(crate) fn open(
         plan: &Plan,
         cpus: &[u32],
         open_target: OpenTarget<'_>,
         waits: Option<&Rc<WaitTracer>>,
+        calls: Option<&Rc<CallTracer>>,
     ) -> anyhow::Result<Self> {
         let page = sys::page_size();
         let least = plan.common.largest_record().next_power_of_two().max(page);
@@ -110,7 +112,8 @@ impl RingSet {
                 wanted = size(&with_bpf_copier);
             }
             let copier = copier.map(|copier| (with_bpf_copier.clone(), copier));
-            let opener = EventOpener::new(plan, cpus, wanted, copier, waits.cloned());
+            let opener =
+                EventOpener::new(plan, cpus, wanted, copier, waits.cloned(), calls.cloned());
             match opener.open(open_target) {
                 Ok(rings) => return Ok(rings),
                 Err(OpenFailure::Error(error)) => return Err(error),
@@ -171,6 +174,9 @@ struct EventOpener<'a> {
     /// events.
     waits: Option<Rc<WaitTracer>>,
     wait_cpus: FxHashSet<u32>,
+    /// The programs that count calls, if an event needs them, and the CPUs that have its event.
+    calls: Option<Rc<CallTracer>>,
+    call_cpus: FxHashSet<u32>,
     /// By CPU, and true for the sideband.
     rings: FxHashMap<(u32, bool), CpuRing>,
     bindings: FxHashMap<u64, EventBinding>,
@@ -189,6 +195,7 @@ impl<'a> EventOpener<'a> {
         size: usize,
         copier: Option<(Vec<usize>, BpfStackCopier)>,
         waits: Option<Rc<WaitTracer>>,
+        calls: Option<Rc<CallTracer>>,
     ) -> Self {
         Self {
             plan,
@@ -197,6 +204,8 @@ impl<'a> EventOpener<'a> {
             copier,
             waits,
             wait_cpus: FxHashSet::default(),
+            calls,
+            call_cpus: FxHashSet::default(),
             rings: FxHashMap::default(),
             bindings: FxHashMap::default(),
             suppliers: FxHashMap::default(),
@@ -317,6 +326,12 @@ impl<'a> EventOpener<'a> {
             if planned.event.waiting().is_some() {
                 if self.waits.is_some() && self.wait_cpus.insert(cpu) {
                     self.open_wait_events(cpu, EventId(number as u32 + 1), planned.scope)?;
+                }
+                continue;
+            }
+            if planned.event.is_calls() {
+                if self.call_cpus.insert(cpu) {
+                    self.open_call_event(cpu, EventId(number as u32 + 1), planned.scope)?;
                 }
                 continue;
             }
@@ -474,3 +489,5 @@ fn open_event(
         },
     }
 }
+
+mod call_event;

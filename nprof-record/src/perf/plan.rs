@@ -354,6 +354,11 @@ impl CommonAttr {
         }
     }
 
+    /// Returns the fields of the samples of calls.
+    pub(crate) fn call_layout(&self) -> SampleLayout {
+        SampleLayout { read: 0, raw: RawData::Call, ..self.layout(SamplingPeriod::Fixed(2)) }
+    }
+
     /// Returns the fields of the samples of waits.
     pub(crate) fn wait_layout(&self) -> SampleLayout {
         let layout = self.layout(SamplingPeriod::Fixed(2));
@@ -427,6 +432,12 @@ impl Plan {
         Some((EventId(number as u32 + 1), period))
     }
 
+    /// Returns the number of the event that counts calls. None if it is not recorded.
+    pub(crate) fn calls(&self) -> Option<EventId> {
+        let number = self.events.iter().position(|planned| planned.event.is_calls())?;
+        Some(EventId(number as u32 + 1))
+    }
+
     /// Returns the settings of the programs that measure waiting. None if no event needs them.
     pub(crate) fn wait_config(&self) -> Option<WaitConfig> {
         let periods = [Waiting::Blocked, Waiting::Runnable].map(|kind| self.waiting(kind));
@@ -468,7 +479,7 @@ impl Plan {
     pub(crate) fn with_bpf_copier(&self) -> Vec<usize> {
         let can_be = |planned: &&PlannedEvent| {
             let is_traced = planned.event.configs.iter().any(PerfEventConfig::is_traced);
-            !is_traced && planned.event.waiting().is_none()
+            !is_traced && !planned.event.is_written_by_bpf()
         };
         let dwarf = self.common.unwind == StackMode::Dwarf;
         let Some(first) = self.events.iter().filter(|_| dwarf).find(can_be) else {
@@ -492,7 +503,7 @@ impl Plan {
         for (number, planned) in self.events.iter().enumerate() {
             let stack = match self.common.unwind {
                 StackMode::Dwarf
-                    if with_bpf_copier.contains(&number) || planned.event.waiting().is_some() =>
+                    if with_bpf_copier.contains(&number) || planned.event.is_written_by_bpf() =>
                 {
                     self.common.with_bpf_copier().stack_size
                 }
@@ -500,7 +511,7 @@ impl Plan {
                 _ => 0,
             };
             let rate = match planned.period {
-                SamplingPeriod::Fixed(1) => EACH,
+                SamplingPeriod::Fixed(1) if !planned.event.is_calls() => EACH,
                 _ => self.frequency,
             };
             all = all.saturating_add(rate.saturating_mul(u64::from(stack) + 1024));

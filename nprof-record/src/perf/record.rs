@@ -7,6 +7,7 @@ use perf_event_open_sys::bindings as perf;
 
 use crate::event::WeightField;
 use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
+use crate::perf::calls::data::{Call, CallRest, TakenOff};
 use crate::perf::preloaded::PreloadRecord;
 use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
 use crate::perf::waits::data::{Peek, ThreadNote, Wait, WaitState, Wake};
@@ -45,6 +46,8 @@ pub(crate) enum RawData {
     Note,
     /// A wake-up; the sample has the stack of the waker.
     Wake,
+    /// A call; the sample has its stack.
+    Call,
 }
 
 /// The header of a record.
@@ -149,6 +152,12 @@ pub(crate) enum KernelRecord<'a> {
     },
     /// A wake-up, with a sample of the waker.
     Wake(Sample<'a>, Wake),
+    /// A call of a function that is counted.
+    Call(Sample<'a>, Call),
+    /// Calls of the thread that have no sample.
+    CallRest(CallRest),
+    /// A function that is not counted any more.
+    TakenOff(TakenOff),
     /// A record of the preloaded library.
     Preloaded(PreloadRecord<'a>),
     /// A note on the thread by the programs that measure waiting.
@@ -329,7 +338,7 @@ fn read_sample(
     } else {
         &[]
     };
-    let (mut wait, mut wake) = (None, None);
+    let (mut wait, mut wake, mut call) = (None, None, None);
     if layout.raw != RawData::None {
         let size = usize::try_from(fields.u32()?).ok()?;
         let raw = fields.take(size)?;
@@ -337,6 +346,7 @@ fn read_sample(
         match layout.raw {
             RawData::Note => return Some((sample_id, KernelRecord::Note(ThreadNote::read(raw)?))),
             RawData::Wake => wake = Some(Wake::read(raw)?),
+            RawData::Call => call = Some(Call::read(raw)?),
             _ => wait = Some(Wait::read(raw)?),
         }
     }
@@ -374,9 +384,10 @@ fn read_sample(
         user,
     };
     let sample = Sample { weight, stack, extra_stack: None, wait };
-    let record = match wake {
-        Some(wake) => KernelRecord::Wake(sample, wake),
-        None => KernelRecord::Sample(sample),
+    let record = match (wake, call) {
+        (Some(wake), _) => KernelRecord::Wake(sample, wake),
+        (None, Some(call)) => KernelRecord::Call(sample, call),
+        (None, None) => KernelRecord::Sample(sample),
     };
     Some((SampleId { pid, tid, time, cpu }, record))
 }

@@ -220,8 +220,9 @@ impl RingSet {
         // inherited and own events does not count twice.
         let supplier = binding.task.map(|task| *self.suppliers.entry(tid).or_insert(task));
         let is_duplicate = supplier != binding.task;
-        // The last note on a thread may come after its exit record, and wakers may be interrupts.
-        let is_of_any = matches!(binding.layout.raw, RawData::Note | RawData::Wake);
+        // The last note on a thread may come after its exit record, and wakers may be interrupts. The
+        // calls of a sample count even if its thread is not known yet.
+        let is_of_any = matches!(binding.layout.raw, RawData::Note | RawData::Wake | RawData::Call);
         let is_accepted =
             (header.is_sample() || is_sideband) && (is_of_any || handler.accepts(tid));
         let is_filtered = header.is_sample() && !is_accepted;

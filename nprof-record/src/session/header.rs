@@ -6,6 +6,7 @@ use nprof_stream::{Event, EventId, Head, RunId, Step};
 
 use crate::event::{CpuMode, HeapPeriod, PreloadPlan, SamplingPeriod, StackMode};
 use crate::os::machine;
+use crate::perf::calls::data::SLICE_NS;
 use crate::perf::plan::{Plan, PlannedEvent};
 use crate::sys;
 
@@ -74,17 +75,22 @@ fn preloaded(plan: &PreloadPlan) -> impl Iterator<Item = Event> {
 
 fn event(id: EventId, planned: &PlannedEvent, plan: &Plan) -> Event {
     let period = match planned.period {
+        // Samples of calls have any weight.
+        SamplingPeriod::Fixed(_) if planned.event.is_calls() => None,
         SamplingPeriod::Fixed(events) => Some(events),
         SamplingPeriod::Adaptive(_) => None,
     };
     let period = if planned.event.is_weighed() { planned.event.value_period } else { period };
     let name = &planned.event.name;
     let is_wait = planned.event.waiting().is_some();
-    let capture = match is_wait {
-        true if plan.waits_by_switches => "switches",
-        true => "bpf",
-        false => "",
+    let capture = if is_wait && plan.waits_by_switches {
+        "switches"
+    } else if planned.event.is_written_by_bpf() {
+        "bpf"
+    } else {
+        ""
     };
+    let is_calls = planned.event.is_calls();
     let stack_mode = match plan.common.unwind {
         // The kernel walks no stack of a thread that another one reads.
         StackMode::FramePointer if is_wait && plan.waits_by_switches => StackMode::Dwarf,
@@ -104,6 +110,7 @@ fn event(id: EventId, planned: &PlannedEvent, plan: &Plan) -> Event {
         unwind: stack_mode.word().into(),
         fallback: planned.fallback.clone().into(),
         capture: capture.into(),
+        exact_ns: is_calls.then_some(SLICE_NS),
         ..Event::default()
     }
 }

@@ -1,5 +1,6 @@
 //! One recording from start to end: launch or attach, the main loop, CPU-time accounting, output, header and summary.
 
+pub(crate) mod call_source;
 pub(crate) mod cpu_time;
 pub(crate) mod delays;
 pub(crate) mod event_source;

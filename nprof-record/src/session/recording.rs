@@ -13,6 +13,7 @@ use crate::convert::dictionary::Sink;
 use crate::image::kept_images::{KeptImages, KeptSummary};
 use crate::os::procfs;
 use crate::perf::backlog::Backlog;
+use crate::perf::calls::tracer::CallTracer;
 use crate::perf::plan::{OpenMode, Plan};
 use crate::perf::waits::data::Progress as ThreadProgress;
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
@@ -20,7 +21,7 @@ use crate::session::delays::{Delay, DelayHistory, Interval};
 use crate::session::event_source::SourceSet;
 use crate::session::launch::Child;
 use crate::session::output::Stream;
-use crate::session::summary::Summary;
+use crate::session::summary::{CallSummary, Summary};
 use crate::session::wait_meter::WaitMeter;
 use crate::session::workload::Workload;
 use crate::sys::{self, Exit, Signals, duration_ns};
@@ -110,6 +111,8 @@ pub(crate) struct Recording {
     pub(crate) enabled: Clocks,
     /// The measurement of waiting; `None` if no event needs it.
     pub(crate) waits: Option<WaitMeter>,
+    /// The counts of calls; `None` if they are not counted.
+    pub(crate) calls: Option<Rc<CallTracer>>,
     pub(crate) converter: Converter<Stream>,
     pub(crate) workload: Rc<Workload>,
     pub(crate) signals: Rc<Signals>,
@@ -195,6 +198,9 @@ impl Recording {
         // First, so that a wait that has ended by then still has its sample.
         if let Some(waits) = &self.waits {
             waits.stop();
+        }
+        if let Some(calls) = &self.calls {
+            calls.stop();
         }
         self.sources.disable();
         let traced = self.last_waits();
@@ -384,6 +390,11 @@ impl Recording {
             if let Some(waits) = &self.waits {
                 waits.start(self.converter.threads()).map_err(io::Error::other)?;
             }
+            if let Some(calls) = &self.calls {
+                let threads = self.converter.threads();
+                let started = calls.start().and_then(|()| calls.follow(threads));
+                started.map_err(io::Error::other)?;
+            }
             progress.cpu_time = self.cpu_time(self.converter.processes());
             progress.has_begun = true;
         }
@@ -439,6 +450,7 @@ impl Recording {
             existing_descendants,
             has_priority,
             waits,
+            calls,
             ..
         } = self;
         let may_miss_processes = converter.may_miss_processes();
@@ -451,6 +463,14 @@ impl Recording {
             missed.as_ref().map(|missed| missed.unseen.processes + missed.bypassed.processes);
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
         let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
+        let calls = calls.zip(converter.calls()).map(|(tracer, state)| CallSummary {
+            calls: tracer.calls(),
+            written: state.written,
+            functions: tracer.list.points.len(),
+            taken_off: state.taken_off.clone(),
+            missed_threads: tracer.missed_threads(),
+            failure: tracer.failure(),
+        });
         let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
         let totals = stream.totals();
@@ -482,6 +502,7 @@ impl Recording {
             elapsed_ns: sampled_ns,
             times,
             unmeasured,
+            calls,
             is_preloaded,
             missed: missed.unwrap_or_default(),
             unread_stacks,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use nprof_stream::escape::escaped;
 use nprof_stream::{Cause, Mark};
 
 use crate::convert::allocations::state::Missed;
@@ -59,6 +60,8 @@ pub(crate) struct Summary {
     pub(crate) times: Option<TimeSums>,
     /// Threads of which waiting was not measured, because there are too many.
     pub(crate) unmeasured: u64,
+    /// The counts of calls; `None` if they were not counted.
+    pub(crate) calls: Option<CallSummary>,
     /// True if a library was loaded into the command.
     pub(crate) is_preloaded: bool,
     /// What heap and fd events lack.
@@ -79,6 +82,52 @@ pub(crate) struct Summary {
     /// True if processes of other pid namespaces cannot be recorded.
     pub(crate) is_in_namespace: bool,
 }
+
+/// The counts of calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallSummary {
+    /// All calls, as the kernel counted them.
+    pub(crate) calls: u64,
+    /// Those in the stream.
+    pub(crate) written: u64,
+    /// The number of functions.
+    pub(crate) functions: usize,
+    /// The functions that were called too often, with their calls per second.
+    pub(crate) taken_off: Vec<(Vec<u8>, u64)>,
+    /// The threads for which there was no room.
+    pub(crate) missed_threads: u64,
+    /// The first failure.
+    pub(crate) failure: Option<String>,
+}
+
+impl CallSummary {
+    /// Returns the warnings.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let shown = self.taken_off.iter().take(TAKEN_OFF_SHOWN);
+        warnings.extend(shown.map(|(name, rate)| {
+            format!(
+                "{}: {rate} calls per second; it was not counted further, see --calls-limit",
+                escaped(name)
+            )
+        }));
+        if let Some(more) = self.taken_off.len().checked_sub(TAKEN_OFF_SHOWN).filter(|&it| it > 0) {
+            warnings.push(format!("{more} more functions were called too often"));
+        }
+        if self.missed_threads > 0 {
+            let threads = counted(self.missed_threads, "thread");
+            warnings.push(format!(
+                "the calls of {threads} were not counted: more than 131072 at a time; record fewer \
+                 processes"
+            ));
+        }
+        warnings.extend(self.failure.iter().map(|error| format!("calls are incomplete: {error}")));
+        warnings
+    }
+}
+
+/// The functions that are named if they were called too often.
+const TAKEN_OFF_SHOWN: usize = 10;
 
 /// Coverage below which a warning is printed.
 const LOW_COVERAGE: f64 = 0.95;
@@ -128,6 +177,7 @@ impl Summary {
         if !is_explained {
             warnings.extend(self.low_coverage(lost));
         }
+        warnings.extend(self.calls.iter().flat_map(CallSummary::warnings));
         if self.unreadable > 0 {
             let have = if self.unreadable == 1 { "has" } else { "have" };
             warnings.push(format!(
@@ -378,6 +428,9 @@ impl Summary {
             if self.waits_by_switches {
                 line += " by context switches";
             }
+        }
+        if let Some(CallSummary { calls, functions, .. }) = &self.calls {
+            line += &format!("; {} of {functions} functions", counted(*calls, "call"));
         }
         line += &format!(
             "; recorder {} CPU, {:.1} MiB",

@@ -11,14 +11,28 @@ use crate::sys::system::{check, page_size};
 
 /// Commands of bpf(2), from include/uapi/linux/bpf.h.
 const MAP_CREATE: libc::c_int = 0;
-const MAP_UPDATE_ELEM: libc::c_int = 2;
+pub(super) const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
 
 /// BPF_F_MMAPABLE: the array can be mapped (Linux 5.5).
 const F_MMAPABLE: u32 = 1 << 10;
 
-/// BPF_PROG_TYPE_PERF_EVENT: programs that perf events run.
-const PERF_EVENT_PROGRAM: u32 = 7;
+/// BPF_F_NO_PREALLOC: a hash map takes memory for the elements that exist.
+const F_NO_PREALLOC: u32 = 1;
+
+/// BPF_TRACE_UPROBE_MULTI: the program runs at many places of a file (Linux 6.6).
+pub(super) const UPROBE_MULTI: u32 = 48;
+
+/// The kinds of programs, from include/uapi/linux/bpf.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProgramKind {
+    /// Perf events run it (BPF_PROG_TYPE_PERF_EVENT).
+    PerfEvent,
+    /// A tracepoint runs it (BPF_PROG_TYPE_RAW_TRACEPOINT).
+    RawTracepoint,
+    /// Many places of a file run it (BPF_PROG_TYPE_KPROBE).
+    Uprobes,
+}
 
 /// The name of the maps and the program in bpftool(8).
 const NAME: [u8; 16] = *b"nprof_record\0\0\0\0";
@@ -27,9 +41,11 @@ const NAME: [u8; 16] = *b"nprof_record\0\0\0\0";
 /// programs; it is available under the MIT licence, too.
 const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
 
-/// The kinds of maps, from include/uapi/linux/bpf.h. Keys are numbers from 0 up.
+/// The kinds of maps, from include/uapi/linux/bpf.h. Keys of all but hash maps are numbers from 0 up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapKind {
+    /// A hash map with keys of this size (BPF_MAP_TYPE_HASH).
+    Hash { key_bytes: u32 },
     /// An array of values (BPF_MAP_TYPE_ARRAY); `mapped`: this process can map it.
     Array { mapped: bool },
     /// An array of perf events that programs write to (BPF_MAP_TYPE_PERF_EVENT_ARRAY).
@@ -54,15 +70,15 @@ struct MapCreate {
 
 /// The part for [`MAP_UPDATE_ELEM`].
 #[repr(C)]
-struct MapUpdate {
-    map_fd: u32,
-    padding: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
+pub(super) struct MapUpdate {
+    pub(super) map_fd: u32,
+    pub(super) padding: u32,
+    pub(super) key: u64,
+    pub(super) value: u64,
+    pub(super) flags: u64,
 }
 
-/// The part for [`PROG_LOAD`], up to the name.
+/// The part for [`PROG_LOAD`], up to the type of attachment.
 #[repr(C)]
 struct ProgLoad {
     prog_type: u32,
@@ -75,6 +91,8 @@ struct ProgLoad {
     kern_version: u32,
     prog_flags: u32,
     prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
 }
 
 /// Calls bpf(2) with a structure that is a prefix of `union bpf_attr` for the command. The kernel
@@ -83,7 +101,7 @@ struct ProgLoad {
 /// # Safety
 ///
 /// All pointers in the structure must be valid for the accesses of the command.
-unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
+pub(super) unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
     // SAFETY: pointer and length are those of a live, initialized structure, which the kernel may
     // also write; the caller guarantees the pointers in it.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attr, size_of::<T>()) };
@@ -92,7 +110,7 @@ unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> 
 
 /// Returns a pointer as an argument of the kernel. Its provenance is exposed, because the kernel
 /// accesses the memory through the number.
-fn address<T>(of: *const T) -> u64 {
+pub(super) fn address<T>(of: *const T) -> u64 {
     of.expose_provenance() as u64
 }
 
@@ -103,14 +121,19 @@ fn address<T>(of: *const T) -> u64 {
 /// bpf(2): EPERM without CAP_BPF or if the limit of locked memory is exceeded (before Linux 5.11),
 /// ENOSYS or EINVAL on old kernels, ENOMEM.
 pub(crate) fn bpf_map(kind: MapKind, size: u32, entries: u32) -> io::Result<File> {
+    let key_size = match kind {
+        MapKind::Hash { key_bytes } => key_bytes,
+        _ => 4,
+    };
     let (map_type, map_flags) = match kind {
+        MapKind::Hash { .. } => (1, F_NO_PREALLOC),
         MapKind::Array { mapped } => (2, if mapped { F_MMAPABLE } else { 0 }),
         MapKind::PerfEvents => (4, 0),
         MapKind::Programs => (3, 0),
     };
     let mut attr = MapCreate {
         map_type,
-        key_size: 4,
+        key_size,
         value_size: size,
         max_entries: entries,
         map_flags,
@@ -137,15 +160,20 @@ pub(crate) fn bpf_map_set(map: &File, number: u32, file: &File) -> io::Result<()
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
 }
 
-/// Loads a program that perf events can run; closed on exec.
+/// Loads a program; closed on exec.
 ///
 /// # Errors
 ///
 /// bpf(2): EPERM without CAP_BPF and CAP_PERFMON, EINVAL and EACCES if the verifier rejects it,
 /// ENOSYS.
-pub(crate) fn bpf_program(instructions: &[u64]) -> io::Result<File> {
+pub(crate) fn bpf_program(kind: ProgramKind, instructions: &[u64]) -> io::Result<File> {
+    let (prog_type, expected_attach_type) = match kind {
+        ProgramKind::PerfEvent => (7, 0),
+        ProgramKind::RawTracepoint => (17, 0),
+        ProgramKind::Uprobes => (2, UPROBE_MULTI),
+    };
     let mut attr = ProgLoad {
-        prog_type: PERF_EVENT_PROGRAM,
+        prog_type,
         insn_cnt: instructions.len() as u32,
         insns: address(instructions.as_ptr()),
         license: address(LICENCE.as_ptr()),
@@ -155,6 +183,8 @@ pub(crate) fn bpf_program(instructions: &[u64]) -> io::Result<File> {
         kern_version: 0,
         prog_flags: 0,
         prog_name: NAME,
+        prog_ifindex: 0,
+        expected_attach_type,
     };
     // SAFETY: the instructions are a live slice of `insn_cnt` instructions of 8 bytes; the licence
     // is a live string with a terminating NUL. The kernel only reads them, during the call.

@@ -5,6 +5,8 @@
 #![allow(unsafe_code)]
 
 mod bpf;
+mod bpf_hash;
+mod bpf_link;
 mod breakpoint;
 mod mount;
 mod perf_event;
@@ -15,7 +17,11 @@ mod signals;
 mod startup;
 mod system;
 
-pub(crate) use bpf::{MapKind, SharedWords, attach_program, bpf_map, bpf_map_set, bpf_program};
+pub(crate) use bpf::{
+    MapKind, ProgramKind, SharedWords, attach_program, bpf_map, bpf_map_set, bpf_program,
+};
+pub(crate) use bpf_hash::BpfHash;
+pub(crate) use bpf_link::{attach_raw_tracepoint, attach_uprobes};
 pub(crate) use breakpoint::{
     Breakpoint, Observed, breakpoints_work, read_absent_memory, read_memory,
 };

@@ -29,6 +29,8 @@ mod real_programs;
 mod run_command;
 // Java without frame pointers: callers are right in the interpreter and in compiled code.
 mod java;
+// Calls: exact counts, functions that do not return, the limit, rights.
+mod calls;
 // Losses: lost samples and lost records of mappings, told apart.
 mod losses;
 mod missed_allocations;

@@ -285,13 +285,20 @@ fn object_is_compiled_from_its_source() {
     }
     let directory = Directory::new("waits-object");
     let own = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
-    fs::copy(format!("{own}/waits.bpf.c"), directory.path("waits.bpf.c")).expect("a source");
+    const NAMES: [&str; 2] = ["waits", "calls"];
+    for name in NAMES {
+        let file = format!("{name}.bpf.c");
+        fs::copy(format!("{own}/{file}"), directory.path(&file)).expect("a source");
+    }
     let variable = format!("BPF={}", directory.path(""));
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let made = Command::new("make").args(["-s", "-C", root, "bpf", &variable]).output();
     let made = made.expect("make runs");
     assert!(made.status.success(), "{}", stderr(&made));
-    let compiled = fs::read(directory.path("waits.bpf.o")).expect("an object");
-    let kept = fs::read(format!("{own}/waits.bpf.o")).expect("an object");
-    assert!(compiled == kept, "the object is not that of its source; run make bpf");
+    for name in NAMES {
+        let file = format!("{name}.bpf.o");
+        let compiled = fs::read(directory.path(&file)).expect("an object");
+        let kept = fs::read(format!("{own}/{file}")).expect("an object");
+        assert!(compiled == kept, "{file} is not that of its source; run make bpf");
+    }
 }

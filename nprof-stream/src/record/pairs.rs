@@ -270,6 +270,9 @@ macro_rules! with_pairs {
                 fallback: Vec<u8>,
                 /// How waiting was measured: `bpf`. Empty for other events.
                 capture: Vec<u8>,
+                /// The length of time slices, ns, for which the sum of the weights of a thread and a
+                /// function at the leaf is exact. Absent if no sum is.
+                exact_ns: Option<u64>,
             }
 
             /// `@epoch`: invalidates all ids.

@@ -90,7 +90,7 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Drops all ids, and defines the events and the live tasks again.
-    fn begin_epoch(&mut self) {
+    pub(super) fn begin_epoch(&mut self) {
         self.resolver.begin_epoch(&mut self.sink);
         self.resolver.images.begin_epoch(self.tree.images());
         self.define_events();
@@ -98,6 +98,9 @@ impl<S: Sink> Converter<S> {
             state.begin_epoch();
         }
         if let Some(state) = &mut self.allocations {
+            state.begin_epoch();
+        }
+        if let Some(state) = &mut self.calls {
             state.begin_epoch();
         }
         self.tasks = 0;

@@ -1,0 +1,211 @@
+//! The list of the functions whose calls are counted, as `nprof-symbolize --entries` writes it.
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use nprof_stream::escape::{escaped, unescaped};
+use nprof_stream::number::hex;
+use object::ReadCache;
+use rustc_hash::FxHashMap;
+
+use crate::image::elf::Elf;
+use crate::os::code_mapping::Identity;
+
+/// The most places: a link of the kernel has at most 2^20.
+const POINTS_MAX: usize = 1 << 20;
+
+/// The longest list in bytes.
+const LIST_MAX: u64 = 256 << 20;
+
+/// The first line of a list.
+const HEADER: &[u8] = b"function\timage\tbuild_id\toffset\tframe";
+
+/// A place at which calls of a function are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// The function.
+    pub(crate) name: Vec<u8>,
+    /// The index of its image.
+    pub(crate) image: usize,
+    /// The file offset.
+    pub(crate) offset: u64,
+    /// The offset of the frame that names the function: at the place itself, another function may be
+    /// inlined.
+    pub(crate) frame: u64,
+}
+
+/// An image with places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CountedImage {
+    pub(crate) path: Vec<u8>,
+    build_id: Vec<u8>,
+    pub(crate) identity: Identity,
+}
+
+/// The places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PointList {
+    pub(crate) points: Vec<Point>,
+    pub(crate) images: Vec<CountedImage>,
+}
+
+impl PointList {
+    /// Reads a list from a file, `-` for standard input, and checks that its images are those of the
+    /// list.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or is no list, or an image has changed.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let mut text = Vec::new();
+        let result = if path == Path::new("-") {
+            std::io::stdin().lock().take(LIST_MAX + 1).read_to_end(&mut text)
+        } else {
+            File::open(path).and_then(|file| file.take(LIST_MAX + 1).read_to_end(&mut text))
+        };
+        result.with_context(|| format!("--calls: {}", path.display()))?;
+        ensure!(text.len() as u64 <= LIST_MAX, "--calls: {}: too long", path.display());
+        let mut list =
+            Self::parse(&text).with_context(|| format!("--calls: {}", path.display()))?;
+        for image in &mut list.images {
+            image.identity = identify(image).with_context(|| escaped(&image.path))?;
+        }
+        Ok(list)
+    }
+
+    /// Parses a list, or several, one after the other.
+    fn parse(text: &[u8]) -> anyhow::Result<Self> {
+        let mut list = Self::default();
+        let mut images: FxHashMap<Vec<u8>, usize> = FxHashMap::default();
+        let mut known: FxHashMap<(usize, u64), ()> = FxHashMap::default();
+        let lines = text.split(|&byte| byte == b'\n').enumerate();
+        for (number, line) in lines.filter(|(_, line)| !line.is_empty() && *line != HEADER) {
+            let wrong = || anyhow!("line {}: no line of nprof-symbolize --entries", number + 1);
+            let fields: Vec<&[u8]> = line.split(|&byte| byte == b'\t').collect();
+            let [name, path, build_id, offset, frame] = fields[..] else { bail!(wrong()) };
+            let name = unescaped(name).ok_or_else(wrong)?;
+            let path = unescaped(path).filter(|path| path.starts_with(b"/")).ok_or_else(wrong)?;
+            let build_id = parse_hex(build_id).ok_or_else(wrong)?;
+            let offset = parse_offset(offset).ok_or_else(wrong)?;
+            let frame = parse_offset(frame).ok_or_else(wrong)?;
+            let image = *images.entry(path.clone()).or_insert_with(|| {
+                let (build_id, identity) = (build_id.clone(), Identity::default());
+                list.images.push(CountedImage { path, build_id, identity });
+                list.images.len() - 1
+            });
+            ensure!(
+                list.images[image].build_id == build_id,
+                "line {}: the image has two builds",
+                number + 1
+            );
+            // Two functions with equal code may have become one.
+            if known.insert((image, offset), ()).is_none() {
+                list.points.push(Point { name, image, offset, frame });
+            }
+            ensure!(list.points.len() <= POINTS_MAX, "more than {POINTS_MAX} functions");
+        }
+        ensure!(!list.points.is_empty(), "it has no functions");
+        Ok(list)
+    }
+
+    /// Returns the path of an image.
+    pub(crate) fn path(&self, image: usize) -> anyhow::Result<CString> {
+        Ok(CString::new(self.images[image].path.clone())?)
+    }
+}
+
+/// Checks the build of an image. Returns its identity.
+fn identify(image: &CountedImage) -> anyhow::Result<Identity> {
+    let path = PathBuf::from(OsStr::from_bytes(&image.path));
+    let metadata = std::fs::metadata(&path)?;
+    // Opening a pipe would block.
+    ensure!(metadata.is_file(), "not a regular file");
+    let file = File::open(&path)?;
+    let found = Elf::read(&ReadCache::new(file)).context("no ELF file")?.build_id;
+    ensure!(
+        found == image.build_id,
+        "another build than the one of the list: it has {}, the list {}; list its functions again",
+        hex(&found),
+        hex(&image.build_id)
+    );
+    let device = metadata.dev();
+    let device = (libc::major(device), libc::minor(device));
+    Ok(Identity { device, inode: metadata.ino(), generation: 0 })
+}
+
+/// Parses an offset, in hexadecimal digits after `0x`.
+fn parse_offset(text: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(text.strip_prefix(b"0x")?).ok()?;
+    // `from_str_radix` accepts a sign.
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u64::from_str_radix(digits, 16).ok().filter(|_| is_number)
+}
+
+/// Parses hexadecimal digits, two for each byte.
+fn parse_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(digits).ok()?;
+    if !text.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let byte = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str =
+        "function\timage\tbuild_id\toffset\tframe\nf(int)\t/bin/a\t0aff\t0x1044\t0x1040\n";
+
+    fn parse(text: &str) -> anyhow::Result<PointList> {
+        PointList::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn lists_of_several_images_are_one_list() {
+        let text =
+            format!("{LIST}{LIST}g\\x0a\t/bin/b\t\t0x20\t0x20\nh\t/bin/a\t0aff\t0x50\t0x4c\n");
+        let list = parse(&text).expect("a list");
+        let points: Vec<_> =
+            list.points.iter().map(|it| (&it.name[..], it.image, it.offset, it.frame)).collect();
+        let expected: [(&[u8], usize, u64, u64); 3] =
+            [(b"f(int)", 0, 0x1044, 0x1040), (b"g\n", 1, 0x20, 0x20), (b"h", 0, 0x50, 0x4c)];
+        assert_eq!(points, expected);
+        assert_eq!(list.images[0].build_id, [0x0a, 0xff]);
+    }
+
+    #[test]
+    fn lines_of_other_files_are_refused_with_their_number() {
+        for wrong in [
+            "f\t/bin/a\t0aff\t0x1",
+            "f\tbin/a\t0aff\t0x1\t0x1",
+            "f\t/bin/a\t0af\t0x1\t0x1",
+            "f\t/bin/a\t0aff\t1\t0x1",
+            "f\t/bin/a\t0aff\t0x\t0x1",
+            "f\t/bin/a\t0aff\t0x+1\t0x1",
+            "f\t/bin/a\t0aff\t0x1\t0x1\tx",
+        ] {
+            let error = parse(&format!("{LIST}{wrong}\n")).expect_err(wrong).to_string();
+            assert!(error.contains("line 3"), "{wrong}: {error}");
+        }
+        assert!(parse("").is_err_and(|error| error.to_string().contains("no functions")));
+        let two = format!("{LIST}g\t/bin/a\t0a\t0x9\t0x9\n");
+        assert!(parse(&two).is_err_and(|error| error.to_string().contains("two builds")));
+    }
+
+    #[test]
+    fn image_of_another_build_is_refused() {
+        let own = std::env::current_exe().expect("a path");
+        let path = own.as_os_str().as_bytes().to_vec();
+        let image = CountedImage { path, build_id: vec![1], identity: Identity::default() };
+        assert!(identify(&image).is_err_and(|error| error.to_string().contains("another build")));
+        let image = CountedImage { path: b"/dev/null".to_vec(), ..image };
+        assert!(identify(&image).is_err_and(|error| error.to_string().contains("regular file")));
+    }
+}

@@ -1,0 +1,399 @@
+//! The programs of `bpf/calls.bpf.c` in the running kernel: attaches them to functions, selects
+//! threads, reads the counters.
+//!
+//! They need CAP_BPF and CAP_PERFMON, Linux 6.6 for links to many places of a file, and the kernel's
+//! types in /sys/kernel/btf/vmlinux.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::thread;
+
+use anyhow::{Context, anyhow, bail};
+use rustc_hash::FxHashMap;
+
+use crate::os::procfs;
+use crate::perf::calls::data::{CallKey, CallRest, Counter, SETTINGS, SLICE_NS, Setting, TakenOff};
+use crate::perf::calls::loader::{self, Maps};
+use crate::perf::calls::points::PointList;
+use crate::sys::{self, ProgramKind, SharedWords};
+
+/// The program for calls.
+const CALLS: &str = "on_call";
+
+/// The programs for tracepoints, with these.
+const TRACEPOINTS: [(&str, &CStr); 3] = [
+    ("on_fork", c"sched_process_fork"),
+    ("on_exec", c"sched_process_exec"),
+    ("on_exit", c"sched_process_exit"),
+];
+
+/// The first number of a thread that the recorder gives: those of the programs are below.
+const FIRST_OWN_SERIAL: u32 = 1 << 31;
+
+/// The samples of a second of all functions together at which fewer are taken.
+const SAMPLES_MAX: u64 = 2000;
+
+/// The largest part of a slice's calls that is sampled, as the exponent of 2.
+const SHIFT_MAX: u64 = 7;
+
+/// The shortest time over which calls per second are measured, in ns.
+const RATE_NS: u64 = 100_000_000;
+
+/// The calls of each function at a time.
+#[derive(Debug, Default)]
+struct Rates {
+    at_ns: u64,
+    calls: Vec<u64>,
+}
+
+/// The loaded programs with their maps.
+#[derive(Debug)]
+pub(crate) struct CallTracer {
+    pub(crate) list: PointList,
+    maps: Maps,
+    settings: SharedWords,
+    points: SharedWords,
+    /// Words of each point.
+    width: usize,
+    programs: HashMap<&'static str, File>,
+    tracepoints: RefCell<Vec<File>>,
+    /// The link of each image; `None` if no function of it is counted.
+    links: RefCell<Vec<Option<File>>>,
+    /// True for functions that are not counted any more.
+    taken_off: RefCell<Vec<bool>>,
+    generation: Cell<u32>,
+    serials: Cell<u32>,
+    /// The calls without a sample that were returned, by thread and function.
+    written: RefCell<FxHashMap<CallKey, u64>>,
+    overflows: RefCell<Vec<u64>>,
+    rates: RefCell<Rates>,
+    /// The samples of all slices but this.
+    sampled: Cell<u64>,
+    is_stopped: Cell<bool>,
+    /// The first failure to read counters or to attach again.
+    failure: RefCell<Option<String>>,
+}
+
+impl CallTracer {
+    /// Loads the programs for a list, for CPUs up to `last_cpu`. They count nothing before
+    /// [`Self::start`].
+    ///
+    /// # Errors
+    ///
+    /// If this kernel or these rights do not allow it, with the remedy.
+    pub(crate) fn load(list: PointList, last_cpu: u32) -> anyhow::Result<Self> {
+        if procfs::is_in_pid_namespace() {
+            bail!(
+                "calls cannot be counted from a pid namespace; run nprof-record in the initial one"
+            );
+        }
+        let width = last_cpu as usize + 3;
+        let count = list.points.len() * width;
+        let words = u32::try_from(count).context("too many functions for this number of CPUs")?;
+        let maps = Maps::new(words, last_cpu).map_err(explained)?;
+        let tracepoints = TRACEPOINTS.map(|(name, _)| (name, ProgramKind::RawTracepoint));
+        let names = [&[(CALLS, ProgramKind::Uprobes)], &tracepoints[..]].concat();
+        let programs = loader::load(&maps, &names).map_err(explained)?;
+        let settings = SharedWords::map(&maps.settings, SETTINGS as usize)?;
+        let points = SharedWords::map(&maps.points, count)?;
+        settings.set(Setting::Cpus as usize, u64::from(last_cpu) + 1);
+        settings.set(Setting::Floor as usize, 1);
+        settings.set(Setting::Shift as usize, SHIFT_MAX);
+        let (images, functions) = (list.images.len(), list.points.len());
+        Ok(Self {
+            list,
+            maps,
+            settings,
+            points,
+            width,
+            programs,
+            tracepoints: RefCell::default(),
+            links: RefCell::new((0..images).map(|_| None).collect()),
+            taken_off: RefCell::new(vec![false; functions]),
+            generation: Cell::default(),
+            serials: Cell::new(FIRST_OWN_SERIAL),
+            written: RefCell::default(),
+            overflows: RefCell::new(vec![0; functions]),
+            rates: RefCell::default(),
+            sampled: Cell::default(),
+            is_stopped: Cell::new(false),
+            failure: RefCell::default(),
+        })
+    }
+
+    /// Makes an event that is open on a CPU the one that writes samples.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2).
+    pub(crate) fn set_output_event(&self, cpu: u32, samples: &File) -> io::Result<()> {
+        sys::bpf_map_set(&self.maps.samples, cpu, samples)
+    }
+
+    /// Sets the start of the first slice.
+    pub(crate) fn set_begin(&self, begin_ns: u64) {
+        self.settings.set(Setting::Begin as usize, begin_ns);
+    }
+
+    /// Returns the start of the first slice. None if it is not set.
+    pub(crate) fn begin_ns(&self) -> Option<u64> {
+        Some(self.settings.get(Setting::Begin as usize)).filter(|&begin_ns| begin_ns > 0)
+    }
+
+    /// Attaches the programs. They follow no thread yet.
+    ///
+    /// # Errors
+    ///
+    /// If an image cannot be probed, with the remedy.
+    pub(crate) fn start(&self) -> anyhow::Result<()> {
+        let mut tracepoints = self.tracepoints.borrow_mut();
+        for (name, tracepoint) in TRACEPOINTS {
+            let program = self.programs.get(name).context("no program")?;
+            tracepoints.push(sys::attach_raw_tracepoint(program, tracepoint).map_err(explained)?);
+        }
+        for image in 0..self.list.images.len() {
+            let link = self.attach(image)?;
+            self.links.borrow_mut()[image] = link;
+        }
+        Ok(())
+    }
+
+    /// Attaches the program to the functions of an image that are counted. None if there are none.
+    fn attach(&self, image: usize) -> anyhow::Result<Option<File>> {
+        let taken_off = self.taken_off.borrow();
+        let generation = u64::from(self.generation.get());
+        let (mut offsets, mut cookies) = (Vec::new(), Vec::new());
+        for (number, point) in self.list.points.iter().enumerate() {
+            if point.image == image && !taken_off[number] {
+                offsets.push(point.offset);
+                cookies.push(generation << 32 | number as u64);
+            }
+        }
+        if offsets.is_empty() {
+            return Ok(None);
+        }
+        let path = self.list.path(image)?;
+        let program = self.programs.get(CALLS).context("no program")?;
+        let link = sys::attach_uprobes(program, &path, &offsets, &cookies);
+        let link = link.map_err(explained).with_context(|| path.to_string_lossy().into_owned())?;
+        Ok(Some(link))
+    }
+
+    /// Detaches the programs: the counters stay as they are.
+    pub(crate) fn stop(&self) {
+        let links = std::mem::take(&mut *self.links.borrow_mut());
+        // One grace period of the kernel for each image: at the same time.
+        let closing = links.into_iter().flatten().map(|link| thread::spawn(move || drop(link)));
+        for thread in closing.collect::<Vec<_>>() {
+            let _ = thread.join();
+        }
+        self.tracepoints.borrow_mut().clear();
+        self.is_stopped.set(true);
+    }
+
+    /// True if the programs were detached.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.get()
+    }
+
+    /// Keeps the first failure.
+    pub(crate) fn note_failure(&self, error: &anyhow::Error) {
+        self.failure.borrow_mut().get_or_insert_with(|| format!("{error:#}"));
+    }
+
+    /// Returns the first failure. None if there was none.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    /// Follows all threads of the system.
+    pub(crate) fn follow_everyone(&self) {
+        self.settings.set(Setting::Everyone as usize, 1);
+    }
+
+    /// Follows the process of the command from its exec on.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2).
+    pub(crate) fn follow_command(&self, pid: u32) -> anyhow::Result<()> {
+        self.insert(pid, true)
+    }
+
+    /// Follows existing threads and all tasks that they create.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2), if there are too many threads.
+    pub(crate) fn follow(&self, threads: Vec<u32>) -> anyhow::Result<()> {
+        for tid in threads {
+            if self.maps.threads.get(&tid.to_ne_bytes()).is_none() {
+                self.insert(tid, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(&self, tid: u32, is_pending: bool) -> anyhow::Result<()> {
+        self.serials.set(self.serials.get() + 1);
+        let thread = u64::from(self.serials.get()) | u64::from(is_pending) << 32;
+        let inserted = self.maps.threads.insert(&tid.to_ne_bytes(), &thread.to_ne_bytes());
+        inserted.with_context(|| format!("cannot follow thread {tid}"))
+    }
+
+    /// Returns the number of threads that were not followed, because there were too many.
+    pub(crate) fn missed_threads(&self) -> u64 {
+        self.settings.get(Setting::MissedThreads as usize)
+    }
+
+    /// Returns the calls of all functions so far.
+    pub(crate) fn calls(&self) -> u64 {
+        (0..self.list.points.len()).map(|point| self.calls_of(point)).sum()
+    }
+
+    fn calls_of(&self, point: usize) -> u64 {
+        let first = point * self.width;
+        let by_cpu = (first..first + self.width - 2).map(|word| self.points.get(word));
+        by_cpu.sum::<u64>() + self.points.get(first + self.width - 1)
+    }
+
+    /// Returns the calls, up to the end of `slice`, that no sample has and that were not returned
+    /// before, with the ids of their threads: tid and pid.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2).
+    pub(crate) fn take_rests(&self, slice: u64) -> io::Result<Vec<(u32, u32, CallRest)>> {
+        let mut written = self.written.borrow_mut();
+        let (mut rests, mut unchanged, mut torn) = (Vec::new(), Vec::new(), Vec::new());
+        let mut take = |key: CallKey, counter: &Counter| {
+            let known = written.entry(key).or_default();
+            let calls = counter.rests_to(slice).saturating_sub(*known);
+            *known += calls;
+            let rest = CallRest { key, calls, slice, is_living: self.lives(counter.tid, key) };
+            if calls > 0 {
+                rests.push((counter.tid, counter.pid, rest));
+            } else if !rest.is_living {
+                unchanged.push(key);
+            }
+        };
+        self.maps.counters.visit(|key, value| {
+            let key = key.try_into().map_or(0, u64::from_ne_bytes);
+            match Counter::read(value) {
+                Some(counter) => take(CallKey::of(key), &counter),
+                None => torn.push(CallKey::of(key)),
+            }
+        })?;
+        // Copied while the first call of a slice was counted, which takes nanoseconds.
+        for key in torn {
+            let read = || Counter::read(&self.maps.counters.get(&key.bytes())?);
+            if let Some(counter) = (0..1000).find_map(|_| read()) {
+                take(key, &counter);
+            }
+        }
+        for key in unchanged {
+            self.maps.counters.remove(&key.bytes());
+            written.remove(&key);
+        }
+        let mut overflows = self.overflows.borrow_mut();
+        for (point, known) in overflows.iter_mut().enumerate() {
+            let calls = self.points.get((point + 1) * self.width - 1).saturating_sub(*known);
+            *known += calls;
+            if calls > 0 {
+                let key = CallKey { point: point as u32, serial: 0 };
+                rests.push((0, 0, CallRest { key, calls, slice, is_living: false }));
+            }
+        }
+        rests.sort_unstable_by_key(|(_, _, rest)| (rest.key.serial, rest.key.point));
+        Ok(rests)
+    }
+
+    /// True if the thread of a key lives.
+    fn lives(&self, tid: u32, key: CallKey) -> bool {
+        let thread = self.maps.threads.get(&tid.to_ne_bytes());
+        let serial = thread.as_deref().and_then(<[u8]>::first_chunk).copied();
+        serial.is_some_and(|serial| u32::from_ne_bytes(serial) == key.serial)
+    }
+
+    /// Adapts the number of samples to that of the last slice.
+    pub(crate) fn adapt(&self) {
+        let all = self.settings.get(Setting::Sampled as usize);
+        let samples = all - self.sampled.replace(all);
+        let (shift, floor) = (Setting::Shift as usize, Setting::Floor as usize);
+        let (now, least) = (self.settings.get(shift), self.settings.get(floor).max(1));
+        if samples > SAMPLES_MAX {
+            match now {
+                0 => self.settings.set(floor, least.saturating_mul(2)),
+                _ => self.settings.set(shift, now - 1),
+            }
+        } else if samples < SAMPLES_MAX / 4 {
+            match least {
+                1 => self.settings.set(shift, (now + 1).min(SHIFT_MAX)),
+                _ => self.settings.set(floor, least / 2),
+            }
+        }
+    }
+
+    /// Stops counting the functions that were called more than `limit` times per second since the last
+    /// look, and returns them.
+    ///
+    /// # Errors
+    ///
+    /// If the others cannot be attached again.
+    pub(crate) fn take_off(&self, now_ns: u64, limit: u64) -> anyhow::Result<Vec<TakenOff>> {
+        let mut rates = self.rates.borrow_mut();
+        let elapsed_ns = now_ns.saturating_sub(rates.at_ns);
+        if elapsed_ns < RATE_NS {
+            return Ok(Vec::new());
+        }
+        let calls: Vec<u64> =
+            (0..self.list.points.len()).map(|point| self.calls_of(point)).collect();
+        let before = std::mem::replace(&mut *rates, Rates { at_ns: now_ns, calls });
+        if before.calls.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        for (point, (now, before)) in rates.calls.iter().zip(&before.calls).enumerate() {
+            let rate = u128::from(now - before) * u128::from(SLICE_NS) / u128::from(elapsed_ns);
+            if rate > u128::from(limit) && !self.taken_off.borrow()[point] {
+                let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+                found.push(TakenOff { point: point as u32, rate });
+                self.taken_off.borrow_mut()[point] = true;
+            }
+        }
+        self.replace_links(&found)?;
+        Ok(found)
+    }
+
+    /// Replaces the links of the images with these functions.
+    fn replace_links(&self, found: &[TakenOff]) -> anyhow::Result<()> {
+        let mut images: Vec<usize> =
+            found.iter().map(|it| self.list.points[it.point as usize].image).collect();
+        images.dedup();
+        images.sort_unstable();
+        images.dedup();
+        if !images.is_empty() {
+            self.generation.set(self.generation.get() + 1);
+        }
+        for image in images {
+            // First the new one: both count each call once together, see `on_call`.
+            let link = self.attach(image)?;
+            let before = std::mem::replace(&mut self.links.borrow_mut()[image], link);
+            // The kernel waits for a grace period.
+            thread::spawn(move || drop(before));
+        }
+        Ok(())
+    }
+}
+
+/// Adds the remedy.
+fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    let error = error.into();
+    anyhow!(
+        "calls cannot be counted: {error:#}; run as root or with CAP_BPF and CAP_PERFMON, on Linux 6.6 \
+         or later"
+    )
+}

@@ -1,0 +1,84 @@
+//! bpf(2): programs at tracepoints and at places in files. They are detached when the descriptor of
+//! their link is closed, also by the end of this process.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use crate::sys::bpf::{UPROBE_MULTI, address, bpf};
+
+/// Commands of bpf(2), from include/uapi/linux/bpf.h.
+const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const LINK_CREATE: libc::c_int = 28;
+
+/// The part of `union bpf_attr` for [`RAW_TRACEPOINT_OPEN`].
+#[repr(C)]
+struct RawTracepoint {
+    name: u64,
+    prog_fd: u32,
+    padding: u32,
+}
+
+/// The part for [`LINK_CREATE`] with places in a file.
+#[repr(C)]
+#[derive(Default)]
+struct LinkUprobes {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    path: u64,
+    offsets: u64,
+    ref_ctr_offsets: u64,
+    cookies: u64,
+    count: u32,
+    multi_flags: u32,
+    pid: u32,
+    padding: u32,
+}
+
+/// Runs a program at a tracepoint of the kernel.
+///
+/// # Errors
+///
+/// bpf(2): ENOENT if there is none of this name.
+pub(crate) fn attach_raw_tracepoint(program: &File, name: &CStr) -> io::Result<File> {
+    let prog_fd = program.as_raw_fd() as u32;
+    let mut attr = RawTracepoint { name: address(name.as_ptr()), prog_fd, padding: 0 };
+    // SAFETY: the name is a live string with a terminating NUL, which the kernel only reads.
+    let fd = unsafe { bpf(RAW_TRACEPOINT_OPEN, &mut attr) }?;
+    // SAFETY: the kernel has just created this descriptor; nothing else owns it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Runs a program whenever a task executes one of the instructions at these offsets in a file. The
+/// program can read the cookie of the place.
+///
+/// # Errors
+///
+/// bpf(2): EINVAL before Linux 6.6 or if an offset is in no instruction, ENOENT.
+pub(crate) fn attach_uprobes(
+    program: &File,
+    path: &CStr,
+    offsets: &[u64],
+    cookies: &[u64],
+) -> io::Result<File> {
+    if offsets.len() != cookies.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut attr = LinkUprobes {
+        prog_fd: program.as_raw_fd() as u32,
+        attach_type: UPROBE_MULTI,
+        path: address(path.as_ptr()),
+        offsets: address(offsets.as_ptr()),
+        cookies: address(cookies.as_ptr()),
+        count: offsets.len() as u32,
+        ..LinkUprobes::default()
+    };
+    // SAFETY: the path is a live string with a terminating NUL; offsets and cookies are live slices
+    // of `count` words. The kernel only reads them.
+    let fd = unsafe { bpf(LINK_CREATE, &mut attr) }?;
+    // SAFETY: the kernel has just created this descriptor; nothing else owns it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
