@@ -87,6 +87,16 @@ impl Args {
         TimeSplit { slice, span: self.options.time }
     }
 
+    /// True if the self of each row has the samples of whole threads and of whole slices of
+    /// `slice_ns` nanoseconds with certain functions at the leaf.
+    pub(crate) fn has_whole_leaves(&self, slice_ns: u64) -> bool {
+        let is_of_part =
+            |key: &Key| matches!(key, Key::Cpu | Key::Command | Key::Extra(_) | Key::Path);
+        !self.columns().iter().any(is_of_part)
+            && self.time().keeps_whole(slice_ns)
+            && self.options.filter().keeps_leaves_whole()
+    }
+
     /// Returns the limits of the report's rows.
     pub(crate) fn row_limits(&self) -> RowLimits {
         let rows = match self.format {
@@ -102,5 +112,29 @@ impl Args {
     /// Returns all options that filter samples or calls, as the user spelled them.
     pub(crate) fn rules(&self) -> Vec<String> {
         [self.options.sample_rules(), self.options.filter().spelled(true)].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_by_function_thread_and_slice_have_whole_leaves() {
+        let is_whole = |words: &[&str]| {
+            let args = Args::try_parse_from([&["nprof-flat"], words].concat()).unwrap();
+            args.has_whole_leaves(1_000_000_000)
+        };
+        assert!(is_whole(&[]) && is_whole(&["--by", "function,thread,slice=2s"]));
+        assert!(is_whole(&["--by", "line,process", "--match", "thread=x", "--time", "1s.."]));
+        for part in [
+            &["--by", "cpu"][..],
+            &["--by", "slice=100ms"],
+            &["--time", "500ms.."],
+            &["--exclude", "function=main"],
+            &["--match", "command=x"],
+        ] {
+            assert!(!is_whole(part), "{part:?}");
+        }
     }
 }

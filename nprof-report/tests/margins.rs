@@ -238,7 +238,7 @@ fn interval_covers_ratios_of_independent_events() {
                 let samples = poisson(&mut rng, mean);
                 Sum::of(samples, 1000 * samples)
             });
-            let ratio = Ratio { numerator, denominator };
+            let ratio = Ratio { numerator, denominator, is_counted: false };
             // A ratio without samples on one side has no margin.
             let Some(margin) = ratio.margin(Confidence::default()) else { continue };
             seen += 1;

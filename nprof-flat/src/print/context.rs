@@ -2,7 +2,7 @@
 
 use nprof_report::key::Key;
 use nprof_report::legend;
-use nprof_report::profile::ReportedEvent;
+use nprof_report::profile::{ReportedEvent, Sum};
 use nprof_report::summary::Summary;
 use nprof_stream::Measure;
 use serde_json::Value;
@@ -109,6 +109,16 @@ impl<'a> PrintContext<'a> {
         self.selected.events.iter().any(|event| self.measures_bytes(event))
     }
 
+    /// Returns the margin of error of a share as a fraction; 0 if the sum was counted.
+    pub(crate) fn margin(&self, sum: Sum, metric: Metric, event: &ReportedEvent) -> f64 {
+        let exact_ns = self.summary.events[event.event].event.exact_ns;
+        let is_whole = exact_ns.is_some_and(|slice_ns| self.args.has_whole_leaves(slice_ns));
+        if is_whole && metric == Metric::Self_ {
+            return 0.0;
+        }
+        self.args.options.confidence().margin(sum, event.whole)
+    }
+
     /// True if the samples of an event represent blocks of memory.
     pub(crate) fn measures_bytes(&self, event: &ReportedEvent) -> bool {
         self.summary.events[event.event].event.measure == Measure::Bytes
@@ -134,18 +144,17 @@ impl<'a> PrintContext<'a> {
 
     fn shares(&self, found: RowInEvent<'_>) -> [Value; 8] {
         let (self_, total, whole) = (found.tally.self_, found.tally.total, found.event.whole);
-        let confidence = self.args.options.confidence();
-        // Confidence::margin returns a fraction, machine formats have percentage points.
-        let margin = |sum| 100.0 * confidence.margin(sum, whole);
+        // Machine formats have percentage points.
+        let margin = |sum, metric| 100.0 * self.margin(sum, metric, found.event);
         [
             self_.samples.into(),
             total.samples.into(),
             self_.weight.into(),
             total.weight.into(),
             self_.percent_of(whole).into(),
-            margin(self_).into(),
+            margin(self_, Metric::Self_).into(),
             total.percent_of(whole).into(),
-            margin(total).into(),
+            margin(total, Metric::Total).into(),
         ]
     }
 }

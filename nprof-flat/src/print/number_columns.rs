@@ -2,7 +2,7 @@
 //! Pure.
 
 use nprof_report::layout::{self, Scale};
-use nprof_report::profile::{Blocks, ReportedEvent, Sum};
+use nprof_report::profile::{Blocks, ReportedEvent};
 
 use crate::print::context::PrintContext;
 use crate::print::ratio_columns;
@@ -149,7 +149,8 @@ impl TableColumns<'_> {
         for share in self.shares(plan) {
             let sum = share.metric.of(tally);
             numbers.push(format!("{:.2}", sum.percent_of(event.whole)));
-            numbers.extend(share.has_margin.then(|| self.margin(sum, event)));
+            let margin = || self.context.margin(sum, share.metric, event);
+            numbers.extend(share.has_margin.then(|| format!("{:.2}", 100.0 * margin())));
         }
         let sum = self.sort_metric().of(tally);
         numbers.extend(plan.samples.then(|| sum.samples.to_string()));
@@ -160,12 +161,6 @@ impl TableColumns<'_> {
             numbers.extend(block_cells(blocks.unwrap_or_default(), sum.weight));
         }
         numbers
-    }
-
-    /// Returns the margin of error of a share, in percentage points.
-    fn margin(&self, sum: Sum, event: &ReportedEvent) -> String {
-        let confidence = self.context.args.options.confidence();
-        format!("{:.2}", 100.0 * confidence.margin(sum, event.whole))
     }
 
     fn scale(&self, event: &ReportedEvent) -> Scale {

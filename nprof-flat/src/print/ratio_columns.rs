@@ -64,7 +64,8 @@ fn cells(context: &PrintContext<'_>, names: &[Vec<String>], per: Per, plan: Plan
         let mut line = Vec::with_capacity(numbers);
         for event in events {
             let dividend = &summary.events[event.event];
-            let ratio @ Ratio { numerator, denominator } = per_ratio(row, event.event, per, metric);
+            let ratio = per_ratio(row, event.event, per, metric);
+            let Ratio { numerator, denominator, .. } = ratio;
             if plan.sums {
                 line.push(Scale::of(dividend).print(numerator.weight));
                 line.push(divisor_scale.print(denominator.weight));

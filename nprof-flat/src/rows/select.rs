@@ -164,7 +164,8 @@ pub fn select(
 pub(crate) fn per_ratio(row: &FlatRow, event: usize, per: Per, metric: Metric) -> Ratio {
     let divisor = row.tally(per.event);
     let denominator = per.of(divisor.self_, divisor.total, metric == Metric::Total);
-    Ratio { numerator: metric.of(&row.tally(event)), denominator }
+    let is_counted = per.is_counted;
+    Ratio { numerator: metric.of(&row.tally(event)), denominator, is_counted }
 }
 
 /// Adds the self of a row to the omitted rows.

@@ -26,7 +26,9 @@ impl<'a> CallRatios<'a> {
     /// Returns the ratio of a call with its callees. A function that calls itself has several nodes, the
     /// outermost first: its time is in the total of the first, its calls are those of all.
     pub fn of(&self, mut nodes: impl Iterator<Item = NodeIndex>) -> Ratio {
-        let mut ratio = Ratio { numerator: Sum::default(), denominator: Sum::default() };
+        let (numerator, denominator) = Default::default();
+        let is_counted = self.per.is_counted;
+        let mut ratio = Ratio { numerator, denominator, is_counted };
         let Some(first) = nodes.next() else { return ratio };
         ratio.numerator = self.tree.nodes[first].total;
         ratio.denominator = self.divisor(first);
@@ -86,7 +88,8 @@ fn paths_of_event(tree: &Tree, event: ReportedEvent, per: Per, limits: &RowLimit
         let numerator = node.map_or(Sum::default(), |node| tree.nodes[node].total);
         let divisor = &tree.nodes[leaf];
         let denominator = per.of(divisor.self_, divisor.total, true);
-        RatioPath { leaf, node, ratio: Ratio { numerator, denominator } }
+        let ratio = Ratio { numerator, denominator, is_counted: per.is_counted };
+        RatioPath { leaf, node, ratio }
     };
     let mut paths: Vec<RatioPath> = tree.leaves(per.event).into_iter().map(path).collect();
     let (mut dropped, mut not_shown) = (OmittedRows::default(), OmittedRows::default());

@@ -129,6 +129,13 @@ impl Filter {
         self.exclude.iter().any(|rule| matches!(rule.key, Key::Call(_)))
     }
 
+    /// True if the rules keep all samples of a thread with one function at the leaf, or none of them.
+    pub fn keeps_leaves_whole(&self) -> bool {
+        let is_of_part =
+            |rule: &Rule| matches!(rule.key, Key::Cpu | Key::Command | Key::Extra(_) | Key::Path);
+        !self.excludes_by_call() && !self.rules().any(is_of_part)
+    }
+
     /// Returns the number of `--match` rules about calls.
     pub fn matches_wanted(&self) -> usize {
         self.matching.iter().filter(|rule| matches!(rule.key, Key::Call(_))).count()
@@ -264,6 +271,12 @@ mod tests {
         assert!(split(&[rule("cpu=1")]).cpu);
         assert_eq!(split(&[rule("on=x"), rule("call=y")]).extras, [true, false, true]);
         assert!(!split(&[rule("line=x")]).task);
+        let is_whole = |matching: &[Rule], exclude: &[Rule]| {
+            Filter::new(matching, exclude).keeps_leaves_whole()
+        };
+        assert!(is_whole(&[rule("thread=x"), rule("function=f")], &[rule("process=y")]));
+        assert!(!is_whole(&[rule("cpu=1")], &[]), "a part of the samples of a thread");
+        assert!(!is_whole(&[], &[rule("function=f")]), "it depends on the callers");
         let filter = Filter::new(&[rule("cpu=1")], &[rule("line=x")]);
         assert_eq!(filter.spelled(true), ["--exclude line=x"]);
         assert_eq!(filter.spelled(false), ["--match cpu=1"]);

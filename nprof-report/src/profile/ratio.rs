@@ -22,6 +22,8 @@ pub struct Per {
     pub event: usize,
     /// True if its samples are calls of their leaf: those of a callee are no calls of the caller.
     pub counts_calls: bool,
+    /// True if its weights are counts, and only its stacks were sampled.
+    pub is_counted: bool,
 }
 
 impl Per {
@@ -34,8 +36,9 @@ impl Per {
         let is_named = |event: &Event| event.name == name.as_bytes();
         match summary.events.iter().position(|event| is_named(&event.event)) {
             Some(event) => {
-                let counts_calls = summary.events[event].event.measure.word() == CALLS;
-                Ok(Some(Self { event, counts_calls }))
+                let Event { measure, exact_ns, .. } = &summary.events[event].event;
+                let (counts_calls, is_counted) = (measure.word() == CALLS, exact_ns.is_some());
+                Ok(Some(Self { event, counts_calls, is_counted }))
             }
             None if summary.live || summary.events.is_empty() => Ok(None),
             None => {
@@ -59,6 +62,8 @@ pub struct Ratio {
     pub numerator: Sum,
     /// The denominator.
     pub denominator: Sum,
+    /// True if the weight of the denominator is a count, of which each sample is one.
+    pub is_counted: bool,
 }
 
 impl Ratio {
@@ -69,11 +74,16 @@ impl Ratio {
     }
 
     /// Returns the standard error of the ratio's logarithm. None if one of the sums is 0.
+    ///
+    /// Of n samples of N counted calls, the variance has the factor 1 - n / N: all calls have no error
+    /// (Cochran, Sampling Techniques, 2.5).
     pub fn log_error(&self) -> Option<f64> {
         let [numerator, denominator] =
             [self.numerator, self.denominator].map(Sum::samples_of_equal_weight);
+        let calls = self.denominator.weight as f64;
+        let missing = if self.is_counted { 1.0 - (denominator / calls).min(1.0) } else { 1.0 };
         let has_both = numerator > 0.0 && denominator > 0.0;
-        has_both.then(|| (numerator.recip() + denominator.recip()).sqrt())
+        has_both.then(|| (numerator.recip() + missing * denominator.recip()).sqrt())
     }
 
     /// Returns the margin of error: the distance from the ratio to the farther end of its interval,
@@ -115,7 +125,8 @@ mod tests {
     #[test]
     fn ratio_of_nothing_has_no_margin() {
         let sum = Sum::of(4, 8);
-        let ratio = |numerator, denominator| Ratio { numerator, denominator };
+        let is_counted = false;
+        let ratio = |numerator, denominator| Ratio { numerator, denominator, is_counted };
         let confidence = Confidence::default();
         assert_eq!(ratio(sum, Sum::default()).value(), None);
         assert_eq!(ratio(Sum::default(), sum).value(), Some(0.0));
@@ -123,6 +134,16 @@ mod tests {
         // Four samples each: a standard error of sqrt(1/4 + 1/4) of the logarithm.
         let margin = ratio(sum, sum).margin(confidence).unwrap();
         assert!((margin - ((1.959_964f64 * 0.5f64.sqrt()).exp() - 1.0)).abs() < 1e-5, "{margin}");
+    }
+
+    #[test]
+    fn sampled_calls_have_the_error_of_those_without_a_sample() {
+        let error = |samples, calls| {
+            let denominator = Sum::of(samples, calls);
+            Ratio { numerator: Sum::of(4, 8), denominator, is_counted: true }.log_error().unwrap()
+        };
+        assert_eq!(error(9, 9), 0.5, "every call was sampled");
+        assert!((error(9, 18) - (0.25 + 0.5 / 9.0f64).sqrt()).abs() < 1e-12);
     }
 
     proptest! {
@@ -133,7 +154,9 @@ mod tests {
             let confidence = Confidence::default();
             let margin = |factor| {
                 let numerator = Sum::of(samples, samples * weight * factor);
-                Ratio { numerator, denominator: Sum::of(other, other) }.margin(confidence).unwrap()
+                let denominator = Sum::of(other, other);
+                let ratio = Ratio { numerator, denominator, is_counted: false };
+                ratio.margin(confidence).unwrap()
             };
             let expected = factor as f64 * margin(1);
             prop_assert!((margin(factor) - expected).abs() < 1e-9 * expected);

@@ -77,6 +77,13 @@ impl TimeSplit {
         Some(self.slice.map_or(0, |slice| time / slice))
     }
 
+    /// True if it divides no slice of `length` nanoseconds.
+    pub fn keeps_whole(self, length: u64) -> bool {
+        let is_whole = |time: u64| time == u64::MAX || time.checked_rem(length) == Some(0);
+        let slice = self.slice.is_none_or(|slice| is_whole(slice.get()));
+        slice && self.span.is_none_or(|span| is_whole(span.from) && is_whole(span.to))
+    }
+
     /// Returns the start of a slice in seconds, with the digits that slices of this length need.
     pub fn label(self, number: u64) -> String {
         let length = self.slice.map_or(1, NonZeroU64::get);
@@ -115,6 +122,20 @@ mod tests {
         for wrong in ["1s", "2s..1s", "1s..1s", "a..b"] {
             assert!(wrong.parse::<Span>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn slices_of_a_multiple_keep_slices_whole() {
+        let split = |slice, span: Option<&str>| TimeSplit {
+            slice: NonZeroU64::new(slice),
+            span: span.map(|span| span.parse().unwrap()),
+        };
+        assert!(split(0, None).keeps_whole(1_000_000_000));
+        assert!(split(3_000_000_000, Some("1s..4s")).keeps_whole(1_000_000_000));
+        assert!(split(0, Some("2s..")).keeps_whole(1_000_000_000));
+        assert!(!split(1_500_000_000, None).keeps_whole(1_000_000_000));
+        assert!(!split(0, Some("..500ms")).keeps_whole(1_000_000_000));
+        assert!(!split(1_000_000_000, None).keeps_whole(0), "a damaged length");
     }
 
     #[test]

@@ -265,6 +265,10 @@ impl Scale {
     /// significant digits down to a share of 1 %.
     pub fn of(event: &EventSummary) -> Self {
         let unit = escaped(&event.event.unit);
+        // Each digit of a number of calls means something, and no unit is printed with it.
+        if event.event.measure.word() == b"calls" {
+            return Self { unit, divisor: 1.0 };
+        }
         let found = units(&event.event)
             .into_iter()
             .find(|(divisor, _)| event.sum.weight as f64 >= 10.0 * divisor);

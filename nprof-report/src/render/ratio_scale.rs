@@ -22,7 +22,8 @@ impl RatioScale {
         let per_time = denominator.event.measure.is_time();
         let (per, of_per) =
             if per_time { ("s".to_owned(), 1e9) } else { (escaped(&denominator.event.name), 1.0) };
-        let whole = Ratio { numerator: numerator.sum, denominator: denominator.sum };
+        let [of, divisor] = [numerator.sum, denominator.sum];
+        let whole = Ratio { numerator: of, denominator: divisor, is_counted: false };
         let whole = whole.value().unwrap_or_default() * of_per;
         let larger = units(&numerator.event).into_iter().find(|(divisor, _)| whole >= *divisor);
         let (divisor, unit) = larger.unwrap_or((1.0, escaped(&numerator.event.unit)));
@@ -69,7 +70,7 @@ mod tests {
         for (of, per, weight, unit, number) in cases {
             let (of, per) = (event(of, weight), event(per, 100_000));
             let scale = RatioScale::of(&of, &per);
-            let ratio = Ratio { numerator: of.sum, denominator: per.sum };
+            let ratio = Ratio { numerator: of.sum, denominator: per.sum, is_counted: false };
             let [printed, margin] = scale.print(&ratio, Confidence::default());
             assert_eq!((&scale.unit[..], &printed[..]), (unit, number));
             assert_eq!(
@@ -77,7 +78,8 @@ mod tests {
                 number.split('.').nth(1).map(str::len)
             );
         }
-        let none = Ratio { numerator: Sum::default(), denominator: Sum::default() };
+        let none =
+            Ratio { numerator: Sum::default(), denominator: Sum::default(), is_counted: false };
         let scale = RatioScale::of(&event(Measure::Count, 1), &event(Measure::Count, 1));
         assert_eq!(scale.print(&none, Confidence::default()), ["-", "-"]);
     }
