@@ -112,7 +112,7 @@ test: setup
 
 # Measures the rates of false alarms and of missed changes of nprof-diff: three real programs with slower
 # functions, 25 comparisons of real programs with themselves, comparisons with other rates and lengths,
-# and 16,800 comparisons of simulated programs.
+# and 15,600 comparisons of simulated programs.
 calibrate: setup build
 	PATH="$(BIN):$$PATH" bench/power
 	$(CARGO) test --package nprof-diff --locked -- --ignored --nocapture simulated

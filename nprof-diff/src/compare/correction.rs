@@ -3,13 +3,11 @@
 //! A run on a busy machine takes longer, with all its functions: shares do not have that noise. But a
 //! share is measured against all other functions, and moves less than the time: where a function of
 //! 36 % takes 10 % more, its share grows by 6.2 % of itself. So the time of a row is divided by a power
-//! of the time of the whole run: the power 0 compares times, 1 compares shares. A trend over the runs
-//! in the order of recording is removed, if there is one. The variation of the runs of each side
-//! decides on both; differences between the sides have no part in it.
+//! of the time of the whole run: the power 0 compares times, 1 compares shares. The variation of
+//! the runs of each side decides on the power; differences between the sides have no part in it.
 
 use crate::compare::comparison::{Comparison, Method};
 use crate::compare::observed::Observed;
-use crate::compare::run_order::RunOrder;
 use crate::input::run_counts::RunCounts;
 use crate::stats::{self, Spread};
 
@@ -29,10 +27,6 @@ const STEPS: usize = 20;
 /// The part of a whole run that remains at least, after rows that changed were left out.
 const MIN_REST: f64 = 0.1;
 
-/// The logarithm of the factor by which a trend must lower the variance of the rows, on average: less is
-/// chance.
-const MIN_GAIN: f64 = 0.1;
-
 /// The largest share that the compression of its change is computed for: that of 100 % is complete.
 const MAX_SHARE: f64 = 0.9;
 
@@ -44,16 +38,6 @@ pub(super) struct Correction {
     /// The mean weight of a whole run.
     mean: f64,
     power: f64,
-    /// The order of the runs, if a trend over them is removed.
-    order: Option<RunOrder>,
-}
-
-/// A correction that was tried.
-#[derive(Clone, Copy, Debug)]
-struct Tried {
-    power: f64,
-    /// The mean logarithm of the variances of the rows.
-    variation: f64,
 }
 
 impl Correction {
@@ -66,29 +50,14 @@ impl Correction {
         let runs = unchanged.iter().flatten().count().max(1) as f64;
         let mean = unchanged.iter().flatten().sum::<f64>() / runs;
         let rows: Vec<Row> = selfs.filter_map(|sides| Row::of(sides, mean)).collect();
-        let is_in_turn = comparison.method == Method::Welch
+        let is_comparable = comparison.method == Method::Welch
+            && comparison.criteria.has_amount
             && comparison.criteria.is_in_turn
             && comparison.base.len().min(comparison.new.len()) >= MIN_RUNS_FOR_TIMES
-            && rows.len() >= MIN_ROWS;
-        let (mut power, mut order) = (1.0, None);
-        if is_in_turn {
-            let has_amount = comparison.criteria.has_amount && !speeds_differ(&rows, comparison);
-            let first_step = if has_amount { 0 } else { STEPS };
-            let usual = best_power(&rows, &unchanged, None, first_step);
-            power = usual.power;
-            if let Some(in_order) = RunOrder::of(comparison.base, comparison.new) {
-                let levelled = best_power(&rows, &unchanged, Some(&in_order), first_step);
-                if levelled.variation < usual.variation - MIN_GAIN {
-                    (power, order) = (levelled.power, Some(in_order));
-                }
-            }
-        }
-        Self { unchanged, mean, power, order }
-    }
-
-    /// Returns the order of the runs. None if there is no trend over them.
-    pub(super) fn order(&self) -> Option<&RunOrder> {
-        self.order.as_ref()
+            && rows.len() >= MIN_ROWS
+            && !speeds_differ(&rows, comparison);
+        let power = if is_comparable { best_power(&rows, &unchanged) } else { 1.0 };
+        Self { unchanged, mean, power }
     }
 
     /// Returns the power.
@@ -184,43 +153,24 @@ fn weighted_median(values: &mut [(f64, f64)]) -> f64 {
 }
 
 /// Returns the power with the smallest relative variation of the rows between runs of a side,
-/// weighted by their shares, of those from `first_step` on; without a trend if `order` is given. The
-/// power also shrinks a change of a large row, which counts as variation.
-fn best_power(
-    rows: &[Row],
-    whole: &[Vec<f64>; 2],
-    order: Option<&RunOrder>,
-    first_step: usize,
-) -> Tried {
-    let wholes = whole.each_ref().map(|side| side.iter().map(|run| run.ln()).collect());
-    let wholes = residuals(wholes, order);
-    let rows: Vec<(f64, Vec<f64>)> =
-        rows.iter().map(|row| (row.share, residuals(row.logs.clone(), order))).collect();
-    let shares: f64 = rows.iter().map(|(share, _)| share).sum();
-    // Of both sides together; a trend takes one more.
-    let degrees_of_freedom = wholes.len() as f64 - if order.is_some() { 3.0 } else { 2.0 };
+/// weighted by their shares. The power also shrinks a change of a large row, which counts as
+/// variation.
+fn best_power(rows: &[Row], whole: &[Vec<f64>; 2]) -> f64 {
+    let wholes = centered(&whole.each_ref().map(|side| side.iter().map(|run| run.ln()).collect()));
+    let residuals: Vec<(f64, Vec<f64>)> =
+        rows.iter().map(|row| (row.share, centered(&row.logs))).collect();
     let variation = |power: f64| -> f64 {
         let of_row = |(share, logs): &(f64, Vec<f64>)| {
             let squares: f64 =
                 logs.iter().zip(&wholes).map(|(row, whole)| (row - power * whole).powi(2)).sum();
             let kept = 1.0 - power * share.min(MAX_SHARE);
             // The smallest positive number: a row may not vary at all.
-            share * (squares.max(f64::MIN_POSITIVE) / (kept * kept) / degrees_of_freedom).ln()
+            share * (squares.max(f64::MIN_POSITIVE) / (kept * kept)).ln()
         };
-        rows.iter().map(of_row).sum::<f64>() / shares
+        residuals.iter().map(of_row).sum()
     };
-    let powers = (first_step..=STEPS).map(|step| step as f64 / STEPS as f64);
-    let tried = powers.map(|power| Tried { power, variation: variation(power) });
-    let best = tried.min_by(|a, b| a.variation.total_cmp(&b.variation));
-    best.unwrap_or(Tried { power: 1.0, variation: 0.0 })
-}
-
-/// Returns the values of both sides without the trend over `order`, each minus the mean of its side.
-fn residuals(mut sides: [Vec<f64>; 2], order: Option<&RunOrder>) -> Vec<f64> {
-    if let Some(order) = order {
-        order.level(&mut sides);
-    }
-    centered(&sides)
+    let powers = (0..=STEPS).map(|step| step as f64 / STEPS as f64);
+    powers.min_by(|a, b| variation(*a).total_cmp(&variation(*b))).unwrap_or(1.0)
 }
 
 /// Returns the values of both sides, each minus the mean of its side.

@@ -34,8 +34,6 @@ pub(crate) struct Diff {
     /// The part of the variation of whole runs that is removed from the rows: 1 compares shares, 0
     /// compares times.
     pub(crate) common_part: f64,
-    /// True if a trend over the runs in the order of recording is removed from the rows.
-    pub(crate) has_trend: bool,
     /// One row per key with samples, in the order of the keys.
     pub(crate) rows: Vec<Row>,
 }
@@ -83,7 +81,6 @@ pub(crate) fn compare(
         run_amount,
         comparisons: family.comparisons,
         common_part: family.common_part,
-        has_trend: family.has_trend,
         rows,
     }
 }

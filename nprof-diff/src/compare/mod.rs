@@ -10,7 +10,6 @@ pub(crate) mod observed;
 pub(crate) mod quantity;
 pub(crate) mod rename_candidates;
 pub(crate) mod row;
-mod run_order;
 pub(crate) mod runs_needed;
 pub(crate) mod significance;
 pub(crate) mod warnings;

@@ -71,7 +71,6 @@ mod tests {
             run_amount: None,
             comparisons: 0,
             common_part: 1.0,
-            has_trend: false,
             rows: Vec::new(),
         }
     }

@@ -13,7 +13,6 @@ use crate::compare::correction::Correction;
 use crate::compare::observed::Observed;
 use crate::compare::quantity::{MetricKind, Quantity};
 use crate::compare::row::{Change, Row};
-use crate::compare::run_order::RunOrder;
 use crate::stats::{self, Prior, Proportion, Spread, WeightedP};
 
 /// The part of the level for self; the rest is for total. The totals of callers repeat each other's
@@ -45,8 +44,6 @@ pub(crate) struct FamilyResult {
     pub(crate) comparisons: usize,
     /// The power of the correction for the speed of the machine.
     pub(crate) common_part: f64,
-    /// True if a trend over the runs is removed.
-    pub(crate) has_trend: bool,
 }
 
 /// Tests the rows by share, by amount, and by their corrected part of a run, which decides.
@@ -54,7 +51,7 @@ pub(crate) fn test_rows(rows: &mut [Row], comparison: &Comparison<'_>) -> Family
     let hypotheses = hypotheses(rows, comparison);
     let shares = test_quantity(Quantity::Share, &hypotheses, comparison);
     let amounts = test_quantity(Quantity::Amount, &hypotheses, comparison);
-    let (corrected, correction) = test_corrected(&hypotheses, comparison);
+    let (corrected, common_part) = test_corrected(&hypotheses, comparison);
     let min_effect = comparison.criteria.min_effect;
     for (index, hypothesis) in hypotheses.iter().enumerate() {
         let metric = rows[hypothesis.row].metric_mut(hypothesis.kind);
@@ -73,11 +70,7 @@ pub(crate) fn test_rows(rows: &mut [Row], comparison: &Comparison<'_>) -> Family
             rows[hypothesis.row].total = rows[hypothesis.row].self_;
         }
     }
-    FamilyResult {
-        comparisons: hypotheses.len(),
-        common_part: correction.power(),
-        has_trend: correction.order().is_some(),
-    }
+    FamilyResult { comparisons: hypotheses.len(), common_part }
 }
 
 /// One member of the family: a metric of a row.
@@ -113,20 +106,10 @@ enum Sides {
 }
 
 impl Sides {
-    /// With `order`, without the trend over it.
-    fn of_runs(
-        observed: &[Observed<'_>; 2],
-        scales: &[Vec<f64>; 2],
-        order: Option<&RunOrder>,
-        max: f64,
-    ) -> Self {
+    fn of_runs(observed: &[Observed<'_>; 2], scales: &[Vec<f64>; 2], max: f64) -> Self {
         let [base, new] = observed;
-        let mut values = [base.values(&scales[0]), new.values(&scales[1])];
-        let mut spreads = [base.spread(&scales[0]), new.spread(&scales[1])];
-        if let Some(order) = order {
-            order.level(&mut values);
-            spreads = [0, 1].map(|side| order.spread(&values[side], spreads[side]));
-        }
+        let values = [base.values(&scales[0]), new.values(&scales[1])];
+        let spreads = [base.spread(&scales[0]), new.spread(&scales[1])];
         Self::Runs { values, spreads, max }
     }
 }
@@ -142,7 +125,7 @@ fn test_quantity(
         match comparison.method {
             Method::Welch => {
                 let scales = observed.each_ref().map(|side| side.scales(quantity));
-                Sides::of_runs(observed, &scales, None, quantity.max())
+                Sides::of_runs(observed, &scales, quantity.max())
             }
             Method::Newcombe => {
                 Sides::Counts(observed.each_ref().map(|side| side.proportion(quantity)))
@@ -152,11 +135,11 @@ fn test_quantity(
     test_family(hypotheses, &sides.collect::<Vec<_>>(), comparison)
 }
 
-/// Tests the corrected parts of a run. Returns the correction, too.
+/// Tests the corrected parts of a run. Returns the power of the correction, too.
 fn test_corrected(
     hypotheses: &[Hypothesis<'_>],
     comparison: &Comparison<'_>,
-) -> (Vec<Change>, Correction) {
+) -> (Vec<Change>, f64) {
     let selfs = hypotheses.iter().filter(|hypothesis| hypothesis.kind == MetricKind::Self_);
     let mut correction = Correction::new(comparison, selfs.map(|hypothesis| &hypothesis.observed));
     let is_frequent = |hypothesis: &&Hypothesis<'_>| {
@@ -168,7 +151,7 @@ fn test_corrected(
     loop {
         let sides = hypotheses.iter().enumerate().map(|(index, hypothesis)| {
             let own = left_out.contains(&index).then_some(&hypothesis.observed);
-            corrected_sides(hypothesis, &correction, own, comparison)
+            corrected_sides(hypothesis, &correction.scales(own), comparison)
         });
         let changes = test_family(hypotheses, &sides.collect::<Vec<_>>(), comparison);
         let changed = (0..hypotheses.len()).filter(|index| {
@@ -182,21 +165,19 @@ fn test_corrected(
             left_out.len() <= MAX_LEFT_OUT && correction.leave_out(&hypotheses[index].observed)
         });
         if !is_new {
-            return (changes, correction);
+            return (changes, correction.power());
         }
     }
 }
 
-/// `own` is the row itself if it was left out of the whole runs.
 fn corrected_sides(
     hypothesis: &Hypothesis<'_>,
-    correction: &Correction,
-    own: Option<&[Observed<'_>; 2]>,
+    scales: &[Vec<f64>; 2],
     comparison: &Comparison<'_>,
 ) -> Sides {
-    let (observed, scales) = (&hypothesis.observed, correction.scales(own));
+    let observed = &hypothesis.observed;
     match comparison.method {
-        Method::Welch => Sides::of_runs(observed, &scales, correction.order(), f64::INFINITY),
+        Method::Welch => Sides::of_runs(observed, scales, f64::INFINITY),
         Method::Newcombe => {
             // The mean over the runs, each with its weight: the scale of the whole side.
             let [base, new] = [0, 1].map(|side| {

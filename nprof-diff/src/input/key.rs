@@ -184,8 +184,6 @@ pub(crate) struct KeyCount {
 /// The samples of one event in one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunCounts {
-    /// The time at which it began, in ns since 1970 UTC; `None` if it is unknown.
-    pub(crate) began_ns: Option<u64>,
     /// All samples.
     pub(crate) sum: Sum,
     /// The samples of each key; keys without samples are absent.

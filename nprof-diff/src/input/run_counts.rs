@@ -71,10 +71,6 @@ impl StreamCounts {
         counter.set_path_totals();
         let mut counts = counter.counts;
         fold::merge(keys, &counter.keys, &mut counts);
-        for (&(run, _), counts) in &mut counts {
-            let head = profile.summary.runs.get(run).and_then(|run| run.head.as_ref());
-            counts.began_ns = head.and_then(|head| head.utc);
-        }
         Ok(Self { counts, summary: profile.summary })
     }
 

@@ -45,7 +45,6 @@ pub(super) fn json(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<(
         "new": values::side(report.new, diff.new),
         "run_time": run_amount(report, AmountUnit::Ns).map(run_time),
         "common_part": significant(diff.common_part),
-        "has_trend": diff.has_trend,
         "rename_candidates": rename_candidates(report),
         "moved_directories": moved_directories(report),
     });

@@ -76,12 +76,12 @@ impl Prior {
             .iter()
             .map(|spread| VarianceRatio {
                 ratio: spread.variance / trend.expected(spread),
-                degrees_of_freedom: spread.degrees_of_freedom,
+                degrees_of_freedom: spread.degrees_of_freedom(),
             })
             .collect();
         let Some(fitted) = fit_f(&ratios) else { return none };
         let count = spreads.len() as f64;
-        let own = spreads.iter().map(|spread| spread.degrees_of_freedom).sum::<f64>() / count;
+        let own = spreads.iter().map(|spread| spread.degrees_of_freedom()).sum::<f64>() / count;
         // Rows that vary alike give infinite degrees of freedom; the weight stays bounded by the
         // runs of a row and by the number of rows.
         let max = (MAX_PRIOR_WEIGHT * own).min(count / VARIANCES_PER_DEGREE);
@@ -91,7 +91,7 @@ impl Prior {
 
     /// Returns the moderated variance of a side's mean.
     fn moderated(&self, spread: Spread) -> MeanVariance {
-        let own = spread.degrees_of_freedom;
+        let own = spread.degrees_of_freedom();
         let usual = self.factor * self.trend.expected(&spread);
         // The mean of both variances, weighted by degrees of freedom (Smyth 2004).
         let degrees_of_freedom = self.degrees_of_freedom + own;
@@ -311,9 +311,7 @@ mod tests {
     }
 
     fn spread(mean: f64, variance: f64) -> Spread {
-        let degrees_of_freedom = 4.0;
-        let (sampling_variance, min_variance) = (1e-6, 0.0);
-        Spread { runs: 5, mean, variance, sampling_variance, min_variance, degrees_of_freedom }
+        Spread { runs: 5, mean, variance, sampling_variance: 1e-6, min_variance: 0.0 }
     }
 
     #[test]

@@ -22,8 +22,6 @@ pub(crate) struct Spread {
     pub(crate) sampling_variance: f64,
     /// A lower bound for the variance of one run, however well the runs agree.
     pub(crate) min_variance: f64,
-    /// The degrees of freedom of the variance.
-    pub(crate) degrees_of_freedom: f64,
 }
 
 impl Spread {
@@ -32,17 +30,20 @@ impl Spread {
     pub(crate) fn of(values: &[f64]) -> Self {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let degrees_of_freedom = (values.len() as f64 - 1.0).max(1.0);
-        let variance = squares / degrees_of_freedom;
-        let runs = values.len();
-        Self { runs, mean, variance, sampling_variance: 0.0, min_variance: 0.0, degrees_of_freedom }
+        let variance = squares / (values.len() as f64 - 1.0).max(1.0);
+        Self { runs: values.len(), mean, variance, sampling_variance: 0.0, min_variance: 0.0 }
+    }
+
+    /// Returns the degrees of freedom of the variance.
+    pub(crate) fn degrees_of_freedom(self) -> f64 {
+        (self.runs as f64 - 1.0).max(1.0)
     }
 
     /// Returns the variance of the mean, from these runs alone.
     fn mean_variance(self) -> MeanVariance {
         MeanVariance {
             variance: self.variance.max(self.min_variance) / self.runs as f64,
-            degrees_of_freedom: self.degrees_of_freedom,
+            degrees_of_freedom: self.degrees_of_freedom(),
         }
     }
 
