@@ -5,10 +5,12 @@
 //! - [`args`]: arguments that several tools have;
 //! - [`shell`]: quotes command lines;
 //! - [`step`]: the record of a tool in a stream;
+//! - [`date`]: prints dates;
 //! - [`time`]: parses and prints times;
 //! - `progress`: shows the progress of long work on a terminal (feature `progress`).
 
 pub mod args;
+pub mod date;
 #[cfg(feature = "progress")]
 pub mod progress;
 pub mod shell;

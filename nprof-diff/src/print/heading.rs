@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nprof_cli::date::utc;
 use nprof_report::layout::{fit, wrapped};
 use nprof_report::summary::{EventSummary, lost_text, unnamed_sentences};
 use nprof_stream::escape::escaped;
@@ -11,7 +12,6 @@ use crate::compare::observed::SideTotals;
 use crate::input::event::{AmountUnit, ComparedEvent, incomplete_stacks};
 use crate::input::moved_files::MovedDirectory;
 use crate::input::side::Side;
-use crate::print::date::utc;
 use crate::print::report::DiffReport;
 use crate::print::text::{WIDTH, amount, confidence, signed_amount};
 

@@ -1,6 +1,5 @@
 //! Prints reports: the same comparison for people and for programs.
 
-mod date;
 mod dispatch;
 mod folded;
 mod heading;

@@ -1,7 +1,7 @@
 //! Dates and times of runs. Pure.
 
 /// Returns date and time, to the second, of nanoseconds since 1970-01-01 UTC.
-pub(super) fn utc(ns: u64) -> String {
+pub fn utc(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (mut days, time) = (seconds / 86_400, seconds % 86_400);
     // A u64 of nanoseconds ends in the year 2554: at most 584 steps.
