@@ -1,4 +1,4 @@
-//! The list of events.
+//! The list of events, and of features of recordings.
 
 use std::io::{self, Write};
 
@@ -7,8 +7,8 @@ use anyhow::Context;
 use crate::event::{self, Catalog, PerfEventConfig};
 use crate::os::machine;
 use crate::perf::open::Kernel;
-use crate::perf::plan;
 use crate::perf::waits::tracer::WaitTracer;
+use crate::perf::{features, plan};
 
 /// Prints the list of events and returns the exit status.
 pub(crate) fn list() -> anyhow::Result<u8> {
@@ -26,6 +26,7 @@ pub(crate) fn list() -> anyhow::Result<u8> {
             };
         }
     }
+    listed.splice(1..1, features::list(&kernel, &cpus, paranoid));
     // A closed pipe (`nprof-record -l | head`) is no failure.
     match io::stdout().write_all(event::print(&listed).as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

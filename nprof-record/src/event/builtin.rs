@@ -22,6 +22,8 @@ pub(crate) struct BuiltinEvent {
 pub(crate) enum EventClass {
     /// The default event.
     Default,
+    /// No event, but a property of recordings.
+    Feature,
     Hardware,
     Cache,
     Software,
@@ -40,6 +42,7 @@ impl EventClass {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Default => "default",
+            Self::Feature => "feature",
             Self::Hardware => "hardware",
             Self::Cache => "cache",
             Self::Software => "software",

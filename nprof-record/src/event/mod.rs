@@ -20,14 +20,14 @@ mod spec;
 mod test_machine;
 mod tracepoint;
 
-pub(crate) use builtin::cpu_clock;
+pub(crate) use builtin::{EventClass, cpu_clock};
 pub(crate) use catalog::Catalog;
 pub(crate) use definition::{
     CpuMode, DEFAULT_EVENT, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode, Waiting,
     calls,
 };
 pub(crate) use field::WeightField;
-pub(crate) use list::{list, print};
+pub(crate) use list::{EventListing, list, print};
 pub(crate) use preload_plan::{HeapPeriod, PreloadPlan};
 pub(crate) use preloaded::PreloadedEvent;
 pub(crate) use spec::{EventSpec, PERIOD_MAX};

@@ -89,6 +89,11 @@ pub(crate) fn explain(errno: i32, paranoid: Option<i32>) -> String {
     explain_at(errno, paranoid, PARANOID_TASKS)
 }
 
+/// Like [`explain`]; for sampling of whole CPUs if `whole_cpus` is true.
+pub(crate) fn explain_for(errno: i32, paranoid: Option<i32>, whole_cpus: bool) -> String {
+    explain_at(errno, paranoid, if whole_cpus { PARANOID_CPUS } else { PARANOID_TASKS })
+}
+
 fn explain_at(errno: i32, paranoid: Option<i32>, highest: i32) -> String {
     match remedy(errno, paranoid, highest) {
         Some(remedy) => format!("{}: {remedy}", describe(errno)),
@@ -108,8 +113,8 @@ impl OpenRefusal {
     pub(crate) fn explain(&self, paranoid: Option<i32>, whole_cpus: bool) -> String {
         let Self { event, errno } = self;
         let hint = if is_missing(*errno) { "; try -e cpu-clock" } else { "" };
-        let highest = if whole_cpus { PARANOID_CPUS } else { PARANOID_TASKS };
-        format!("cannot open the event {event}: {}{hint}", explain_at(*errno, paranoid, highest))
+        let reason = explain_for(*errno, paranoid, whole_cpus);
+        format!("cannot open the event {event}: {reason}{hint}")
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod backlog;
 pub(crate) mod bpf;
 pub(crate) mod calls;
 pub(crate) mod drain_interval;
+pub(crate) mod features;
 pub(crate) mod handler;
 pub(crate) mod lost;
 pub(crate) mod open;
