@@ -15,7 +15,7 @@ CARGO     = cargo
 TARGET    = $(or $(CARGO_TARGET_DIR),target)
 BIN       = $(abspath $(TARGET))/release
 DEMO      = $(TARGET)/demo
-TOOLS     = nprof-record nprof-symbolize nprof-blame nprof-flat nprof-paths nprof-diff nprof-format \
+TOOLS     = nprof nprof-record nprof-symbolize nprof-blame nprof-flat nprof-paths nprof-diff nprof-format \
             nprof-export nprof-import
 CXX       = g++
 DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
@@ -39,7 +39,7 @@ COMPLETIONS = $(TARGET)/completions
 
 # Written by `build`, and the files it depends on: `install` needs cargo only if one of them is newer.
 BUILT   = $(BIN)/.nprof-built
-SOURCES = $(shell find Cargo.toml Cargo.lock nprof-*/Cargo.toml nprof-*/src nprof-preload/build.rs nprof-record/bpf tests/Cargo.toml \
+SOURCES = $(shell find Cargo.toml Cargo.lock nprof*/Cargo.toml nprof*/src nprof-preload/build.rs nprof-record/bpf tests/Cargo.toml \
                        tests/support tests/completions -type f)
 # The profile of the program that writes completions.
 PROFILE = release
@@ -133,10 +133,10 @@ lint: setup
 	$(CARGO) clippy --package nprof-symbolize --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	mandoc -Tlint -Wwarning man/*.[157]
-	python3 -B tests/lint/modules.py $(dir $(wildcard nprof-*/Cargo.toml))
+	python3 -B tests/lint/modules.py $(dir $(wildcard nprof*/Cargo.toml))
 	python3 -B tests/lint/architecture.py
 	python3 -B tests/lint/links.py
-	python3 -B tests/lint/prose.py $(dir $(wildcard nprof-*/Cargo.toml)) tests man/*.[157] *.md docs/*.md
+	python3 -B tests/lint/prose.py $(dir $(wildcard nprof*/Cargo.toml)) tests man/*.[157] *.md docs/*.md
 
 # Fuzzes the readers of streams and of images. RUSTC_BOOTSTRAP lets a stable compiler instrument code.
 fuzz: setup

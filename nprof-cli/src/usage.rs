@@ -23,7 +23,7 @@ pub fn arguments<T: Parser>(tool: &str) -> Result<T, ExitCode> {
 ///
 /// See [`arguments`].
 pub fn arguments_or<T: Parser>(tool: &str, status: u8) -> Result<T, ExitCode> {
-    T::try_parse().map_err(|error| report(tool, &error, status))
+    T::try_parse().map_err(|error| end_with(tool, &error, status))
 }
 
 /// Like [`arguments`], and returns clap's matches, which hold the order in which options were given.
@@ -39,10 +39,11 @@ pub fn arguments_and_matches<T: Parser>(tool: &str) -> Result<(T, ArgMatches), E
 
 /// Reports an error found in the command line, or prints help or version; returns the exit status.
 pub fn end(tool: &str, error: &Error) -> ExitCode {
-    report(tool, error, FAILURE)
+    end_with(tool, error, FAILURE)
 }
 
-fn report(tool: &str, error: &Error, status: u8) -> ExitCode {
+/// Like [`end`], for a tool that exits with `status` after a usage error.
+pub fn end_with(tool: &str, error: &Error, status: u8) -> ExitCode {
     if error.use_stderr() {
         warn(tool, &format!("{}; {tool} --help lists the options", message(error)));
         return ExitCode::from(status);

@@ -39,12 +39,16 @@ fn write_all(bin: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Returns the command line of a tool, with its subcommands.
-fn command(program: &Path, name: &'static str) -> std::io::Result<Command> {
+fn command(program: &Path, name: &str) -> std::io::Result<Command> {
     let help = read(program, &[])?;
-    let mut command = with_help(Command::new(name), &help).version("");
+    let mut command = with_help(Command::new(name.to_owned()), &help).version("");
     for (sub, about) in help.commands {
         let help = read(program, &[&sub])?;
         command = command.subcommand(with_help(Command::new(sub), &help).about(about));
+    }
+    for (tool, about) in help.tools {
+        let program = program.with_file_name(format!("{name}-{tool}"));
+        command = command.subcommand(self::command(&program, &tool)?.about(about));
     }
     Ok(command)
 }

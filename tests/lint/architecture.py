@@ -16,14 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def folders():
     """Returns the folders of all crates as `crate/folder`."""
-    return {f"{path.parent.parent.name}/{path.name}" for path in ROOT.glob("nprof-*/src/*") if path.is_dir()}
+    return {f"{path.parent.parent.name}/{path.name}" for path in ROOT.glob("nprof*/src/*") if path.is_dir()}
 
 
 def rows(page):
     """Returns the folders that have a row in a table below the heading of their crate."""
     found, crate = set(), ""
     for line in page.splitlines():
-        heading = re.match(r"#+ .*`(nprof-\w+)`", line)
+        heading = re.match(r"#+ .*`(nprof(?:-\w+)?)`", line)
         if heading:
             crate = heading.group(1)
         row = re.match(r"\| `(\w+)/` \|", line)
@@ -34,7 +34,7 @@ def rows(page):
 
 def undefined_types(page):
     """Returns the types in backquotes that no crate defines."""
-    source = "\n".join(path.read_text() for path in ROOT.glob("nprof-*/src/**/*.rs"))
+    source = "\n".join(path.read_text() for path in ROOT.glob("nprof*/src/**/*.rs"))
     defined = set(re.findall(r"\b(?:struct|enum|trait|type|union)\s+(\w+)", source))
     return {name for name in re.findall(r"`([A-Z][a-z]\w+)`", page) if name not in defined}
 

@@ -7,6 +7,8 @@ pub struct Help {
     pub options: Vec<Opt>,
     /// Name and description of each subcommand except `help`.
     pub commands: Vec<(String, String)>,
+    /// Name and description of each tool that the program runs by a short name.
+    pub tools: Vec<(String, String)>,
     /// The name of the operand, if there is one.
     pub operand: Option<String>,
 }
@@ -42,6 +44,9 @@ impl Help {
             match section {
                 "Arguments:" if indent == 2 => help.operand = Some(operand(words)),
                 "Commands:" if indent == 2 => help.commands.extend(command(words)),
+                _ if section.starts_with("Tools ") && indent == 2 => {
+                    help.tools.extend(command(words));
+                }
                 // clap indents options by 2, or by 6 without a short name; descriptions by 10.
                 "Options:" if indent <= 6 && words.starts_with('-') => {
                     help.options.push(option(words));

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The names of all tools.
-pub const TOOLS: [&str; 9] = [
+pub const TOOLS: [&str; 10] = [
+    "nprof",
     "nprof-record",
     "nprof-symbolize",
     "nprof-blame",

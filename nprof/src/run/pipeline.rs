@@ -1,0 +1,165 @@
+//! nprof-record and nprof-symbolize as one pipe into a kept file, and the report of that.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread;
+
+use anyhow::Context;
+use nprof_cli::{shell, stage};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::date;
+use crate::programs::NPROF;
+use crate::programs::{not_started, tool};
+use crate::run::request::{Request, RunArgs};
+use crate::run::signals::Forwarding;
+
+/// The exit status if nprof itself fails, as that of nprof-record.
+pub(crate) const FAILURE: u8 = 125;
+
+/// The number of functions in the report.
+const ROWS: &str = "15";
+
+/// Records, reports, and returns the exit status of the recorded command.
+pub(crate) fn main(args: &RunArgs) -> ExitCode {
+    match run(args) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            stage::warn(NPROF, &stage::chain(&*error));
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+fn run(args: &RunArgs) -> anyhow::Result<u8> {
+    let request = Request::of(args)?;
+    let (path, file) = create(&request)?;
+    let recorded = record(&request, file);
+    if fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0) {
+        // nprof-record or nprof-symbolize failed, and reported why.
+        let _ = fs::remove_file(&path);
+        return Ok(recorded?.status_with(false));
+    }
+    let recorded = recorded?;
+    let is_reported = recorded.is_symbolized && report(&path)?;
+    print_next(&path);
+    Ok(recorded.status_with(is_reported))
+}
+
+/// The results of a recording.
+struct Recorded {
+    /// The exit status of nprof-record: that of the command.
+    status: u8,
+    is_symbolized: bool,
+}
+
+impl Recorded {
+    /// Returns the exit status of the command. A report that failed does not hide it.
+    fn status_with(&self, is_reported: bool) -> u8 {
+        if self.status == 0 && !is_reported { FAILURE } else { self.status }
+    }
+}
+
+/// Creates the file of the recording before anything runs.
+fn create(request: &Request) -> anyhow::Result<(PathBuf, File)> {
+    if let Some(path) = &request.output {
+        let file = File::create(path).with_context(|| path.display().to_string())?;
+        return Ok((path.clone(), file));
+    }
+    let name = format!("{NPROF}-{}-{}", request.program(), date::now());
+    let mut number = 1;
+    loop {
+        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+        let path = PathBuf::from(format!("{name}{suffix}.nprof"));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            // Another recording of the same program in the same second.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            file => return Ok((path.clone(), file.with_context(|| path.display().to_string())?)),
+        }
+    }
+}
+
+/// Records into a file, symbolized while the program runs.
+fn record(request: &Request, file: File) -> anyhow::Result<Recorded> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).context("cannot create a pipe")?;
+    let symbolizing = thread::spawn(move || symbolize(read, file));
+    let mut record = tool("nprof-record");
+    if !request.options.iter().any(|option| option == "-q" || option == "--quiet") {
+        // The report has the facts of the summary.
+        record.arg("-q");
+    }
+    // Standard output belongs to the command. nprof-record opens the pipe of this process by its
+    // path: a descriptor that it inherits would also be inherited by the command.
+    record.arg("-o").arg(format!("/proc/{}/fd/{}", std::process::id(), write.as_raw_fd()));
+    record.args(&request.options);
+    if !request.command.is_empty() {
+        record.arg("--").args(&request.command);
+    }
+    let recorded = start(record, "nprof-record").and_then(|mut child| {
+        let _forwarding = Forwarding::to(&child).context("cannot handle signals")?;
+        child.wait().context("nprof-record")
+    });
+    // The end of the stream for nprof-symbolize, which must be waited for in any case.
+    drop(write);
+    let is_symbolized = symbolizing.join().unwrap_or(Ok(false));
+    Ok(Recorded { status: status(recorded?), is_symbolized: is_symbolized? })
+}
+
+/// Symbolizes a stream into a file. True if that succeeded, false also if there is no stream.
+fn symbolize(stream: OwnedFd, file: File) -> anyhow::Result<bool> {
+    // A recorder that fails reports why: nprof-symbolize has nothing to add about an empty stream.
+    let mut first = [PollFd::new(&stream, PollFlags::IN)];
+    retry_on_intr(|| poll(&mut first, None)).context("cannot wait for nprof-record")?;
+    if !first[0].revents().contains(PollFlags::IN) {
+        return Ok(false);
+    }
+    let mut symbolize = tool("nprof-symbolize");
+    symbolize.stdin(stream).stdout(file);
+    Ok(start(symbolize, "nprof-symbolize")?.wait().context("nprof-symbolize")?.success())
+}
+
+fn start(mut command: Command, name: &str) -> anyhow::Result<Child> {
+    command.spawn().with_context(|| not_started(name))
+}
+
+/// Returns an exit status as shells do: 128+N for signal N.
+fn status(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILURE)
+}
+
+/// Prints the functions with the most time on standard error. True if that succeeded.
+fn report(path: &Path) -> anyhow::Result<bool> {
+    let stderr = io::stderr().as_fd().try_clone_to_owned().context("standard error")?;
+    let mut flat = tool("nprof-flat");
+    flat.args(["-n", ROWS]).arg(absolute(path)).stdin(Stdio::null()).stdout(stderr);
+    Ok(start(flat, "nprof-flat")?.wait().context("nprof-flat")?.success())
+}
+
+/// Returns a path that no option and no `-` can be confused with.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Prints the place of the recording and the commands that go on from there.
+fn print_next(path: &Path) {
+    let file = String::from_utf8_lossy(&shell::quoted([path])).into_owned();
+    stage::warn(NPROF, &format!("recorded in {file}; more reports:"));
+    for (command, about) in [
+        (format!("nprof paths {file}"), "call paths with the most time"),
+        (format!("nprof flat --by line {file}"), "source lines"),
+        (
+            format!("nprof paths --format flamegraph -o flame.svg {file}"),
+            "a flame graph for browsers",
+        ),
+    ] {
+        // Nothing can be reported about a closed standard error.
+        let _ = writeln!(io::stderr(), "    {command}  # {about}");
+    }
+}

@@ -1,0 +1,157 @@
+//! `nprof` as a user runs it: the tools by short names, and its own commands.
+
+use nprof_tests::{Shell, tool};
+
+/// Takes some tenths of a second, and exists on every Debian.
+const WORK: &str = "perl -e '$x += $_ ** 0.5 for 1 .. 2e6'";
+
+#[test]
+fn unknown_command_names_similar_ones() {
+    let shell = Shell::new();
+    for (command, similar) in [("falt", "flat"), ("symbolise", "symbolize"), ("bensch", "bench")] {
+        let run = shell.run(&format!("nprof {command}"));
+        assert_eq!((run.status, run.out.as_str()), (2, ""), "{run:?}");
+        let message = format!("nprof: {command}: no such command; similar: {similar}");
+        assert!(run.err.starts_with(&message), "{run:?}");
+    }
+    let run = shell.run("nprof $'\\e[31mred'");
+    assert!(run.status == 2 && !run.err.contains('\u{1b}'), "{run:?}");
+}
+
+#[test]
+fn tool_runs_in_place_of_nprof() {
+    let shell = Shell::new();
+    let run = shell.run("nprof flat --no-such-option");
+    assert!(run.status == 2 && run.err.starts_with("nprof-flat: "), "{run:?}");
+    let run = shell.run("nprof record -q -o x -- sh -c 'exit 7'");
+    assert_eq!((run.status, run.err.as_str()), (7, ""), "{run:?}");
+    assert!(shell.run("nprof format check x").quiet().contains("complete"));
+    // A closed pipe is no failure of the tool.
+    let run = shell.run("nprof record -l | head -n 1");
+    assert_eq!(run.stages, [0, 0], "{run:?}");
+}
+
+#[test]
+fn help_of_a_tool_needs_no_manual_page() {
+    let shell = Shell::new();
+    let nprof = tool("nprof").display().to_string();
+    let help = |name: &str| shell.run(&format!("PATH=/nowhere {nprof} help {name}")).quiet();
+    assert!(help("flat").contains("Usage: nprof-flat"));
+    assert!(help("bench").contains("Usage: nprof bench"));
+    assert!(help("").contains("Tools that report:"));
+    assert_eq!(shell.run("nprof help nothing").status, 2);
+}
+
+#[test]
+fn run_keeps_output_status_and_recording_of_command() {
+    let shell = Shell::new();
+    shell.write("work.sh", format!("echo out; {WORK}; exit 3"));
+    let run = shell.run("nprof run -- sh work.sh");
+    assert_eq!((run.status, run.out.as_str()), (3, "out\n"), "{run:?}");
+    let kept = shell.run("ls nprof-sh-*.nprof").quiet();
+    let kept = kept.trim_end();
+    assert!(run.err.contains("samples: ") && run.err.contains(kept), "{run:?}");
+    assert!(shell.run(&format!("nprof format check {kept}")).quiet().contains("complete"));
+    // It is symbolized: the steps of the stream name both tools.
+    let text = shell.run(&format!("nprof format text {kept}")).quiet();
+    assert!(text.contains("nprof-record") && text.contains("nprof-symbolize"), "no step");
+}
+
+#[test]
+fn run_without_recording_leaves_no_file() {
+    let shell = Shell::new();
+    for (words, status) in [
+        ("-- ./not-there", 127),
+        ("--no-such-option -- true", 125),
+        ("-F 99 true", 125),
+        ("-o missing/x -- touch ran", 125),
+    ] {
+        let run = shell.run(&format!("nprof run {words}"));
+        assert_eq!((run.status, run.out.as_str()), (status, ""), "{words}: {run:?}");
+        assert_eq!(run.err.lines().count(), 1, "{words}: {run:?}");
+    }
+    assert_eq!(shell.run("ls").quiet(), "");
+}
+
+#[test]
+fn failed_report_does_not_hide_status_of_command() {
+    let shell = Shell::new();
+    for (command, status) in [("sh -c 'exit 3'", 3), ("true", 125)] {
+        let run = shell.run(&format!("nprof run -o /dev/full -- {command}"));
+        assert_eq!(run.status, status, "{run:?}");
+        assert!(run.err.contains("nprof-symbolize: "), "{run:?}");
+    }
+    assert!(std::fs::metadata("/dev/full").is_ok(), "the device was removed");
+}
+
+#[test]
+fn run_reports_what_was_recorded_before_a_request_to_end() {
+    let shell = Shell::new();
+    // The file exists once the recorded command runs.
+    let run = shell.run(&format!(
+        "nprof run -o x -- sh -c \"{}; touch ready; exec sleep 600\" 2>report &
+         while ! [ -e ready ]; do sleep 0.1; done
+         kill -TERM $!
+         wait $!",
+        WORK.replace('$', "\\$")
+    ));
+    assert!(run.status != 0, "{run:?}");
+    let report = String::from_utf8_lossy(&shell.read("report")).into_owned();
+    assert!(report.contains("samples: ") && report.contains("recorded in x"), "{report}");
+    assert!(shell.run("nprof format check x").quiet().contains("complete"));
+}
+
+#[test]
+fn bench_compares_and_keeps_recordings() {
+    let shell = Shell::new();
+    shell.write("a b.sh", WORK);
+    let bench = "nprof bench -n 2 -o kept --base \"sh 'a b.sh'\" --new 'sh a\\ b.sh' -- -n 0";
+    let run = shell.run(bench);
+    let streams = shell.run("ls kept").quiet();
+    assert_eq!(streams, "base-1.nprof\nbase-2.nprof\nnew-1.nprof\nnew-2.nprof\n");
+    let diff = shell.run("nprof diff -n 0 --base kept/base-* --new kept/new-*");
+    assert_eq!((run.status, &run.out), (diff.status, &diff.out));
+    assert!(run.out.contains("2 runs of sh 'a b.sh'"), "{run:?}");
+    // Recordings are never overwritten.
+    let again = shell.run(bench);
+    assert!(again.status == 2 && again.err.contains("kept"), "{again:?}");
+}
+
+#[test]
+fn bench_stops_at_program_that_fails() {
+    let shell = Shell::new();
+    let run = shell.run("nprof bench -o kept --base true --new 'sh -c \"exit 3\"'");
+    assert_eq!((run.status, run.out.as_str()), (2, ""), "{run:?}");
+    assert!(
+        run.err.contains("nprof: new, run 1: ") && run.err.contains("exit status: 3"),
+        "{run:?}"
+    );
+    let run = shell.run("nprof bench --base 'a \"b' --new true");
+    assert!(run.status == 2 && run.err.contains("open quote"), "{run:?}");
+}
+
+#[test]
+fn doctor_agrees_with_the_recorder() {
+    for shell in [Shell::new(), Shell::unprivileged()] {
+        let doctor = shell.run("nprof doctor");
+        let listed = shell.run("nprof-record -l").quiet();
+        let is_available = |name: &str| {
+            let line = listed.lines().find(|line| line.starts_with(&format!("{name} ")));
+            line.is_some_and(|line| line.contains("  available"))
+        };
+        let has_cpu_time = is_available("nprof.clk_unhalted");
+        assert_eq!(doctor.status, i32::from(!has_cpu_time), "{doctor:?}");
+        for (about, name) in [
+            ("CPU time", "nprof.clk_unhalted"),
+            ("kernel functions", "kernel-code"),
+            ("the whole system", "system-wide"),
+            ("deep stacks", "deep-stacks"),
+            ("waiting", "blocked"),
+            ("memory", "heap.alloc"),
+        ] {
+            let state = if is_available(name) { "yes" } else { "no: " };
+            let line = format!("{about:<22}{state}");
+            assert!(doctor.out.lines().any(|shown| shown.starts_with(&line)), "{line}\n{doctor:?}");
+        }
+    }
+}
