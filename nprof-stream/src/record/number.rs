@@ -111,6 +111,46 @@ pub(crate) fn push_varints(out: &mut Vec<u8>, values: [u32; 4]) {
     out.extend_from_slice(&bytes[..at]);
 }
 
+/// Up to 64 bytes, gathered to be appended with one copy: the body of a sample.
+#[derive(Debug)]
+pub(crate) struct ShortBytes {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl Default for ShortBytes {
+    fn default() -> Self {
+        Self { bytes: [0; 64], length: 0 }
+    }
+}
+
+impl ShortBytes {
+    /// Appends a byte. One beyond the room is dropped.
+    #[inline]
+    pub(crate) fn push(&mut self, byte: u8) {
+        if let Some(slot) = self.bytes.get_mut(self.length) {
+            *slot = byte;
+            self.length += 1;
+        }
+    }
+
+    /// Appends a varint.
+    #[inline]
+    pub(crate) fn push_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.push(value as u8);
+    }
+
+    /// Returns the bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
 fn push_long_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

@@ -143,14 +143,26 @@ impl<'a> Bytes<'a> {
 
 /// Appends a time, as the difference from the record before.
 pub(crate) fn push_time(out: &mut Vec<u8>, time: u64, state: &mut BlockState) {
+    push_varint(out, time_delta(time, state));
+}
+
+/// Returns the number that encodes a time: its difference from the time before.
+#[inline]
+pub(crate) fn time_delta(time: u64, state: &mut BlockState) -> u64 {
     // Late samples have negative differences: zigzag keeps these short, too.
-    push_varint(out, zigzag(time.wrapping_sub(state.time) as i64));
-    state.time = time;
+    let before = std::mem::replace(&mut state.time, time);
+    zigzag(time.wrapping_sub(before) as i64)
 }
 
 /// Appends a CPU: its number plus one, so that 0 is "unknown".
 pub(crate) fn push_cpu(out: &mut Vec<u8>, cpu: u32) {
-    push_varint(out, u64::from(cpu.wrapping_add(1)));
+    push_varint(out, cpu_number(cpu));
+}
+
+/// Returns the number that encodes a CPU.
+#[inline]
+pub(crate) fn cpu_number(cpu: u32) -> u64 {
+    u64::from(cpu.wrapping_add(1))
 }
 
 /// Appends a string, cut to the limit.

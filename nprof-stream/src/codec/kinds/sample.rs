@@ -5,7 +5,7 @@ use super::encoded::{Encoded, Scratch};
 use crate::codec::field::binary::{self, BlockState, Bytes};
 use crate::codec::field::text::{self, TextFields};
 use crate::record::error::Malformed;
-use crate::record::number::{push_decimal, push_varint};
+use crate::record::number::{ShortBytes, push_decimal};
 use crate::record::*;
 
 pub(crate) const EVENT_GIVEN: u8 = 1;
@@ -23,25 +23,29 @@ impl<'a> Encoded<'a> for Sample<'a> {
             | if self.cpu != state.cpu { CPU_GIVEN } else { 0 }
             | if self.weight != state.weight { WEIGHT_GIVEN } else { 0 }
             | if self.count != 1 { COUNT_GIVEN } else { 0 };
-        out.push(flags);
-        binary::push_time(out, self.time, state);
-        push_varint(out, u64::from(self.node.0));
+        let mut body = ShortBytes::default();
+        body.push(flags);
+        body.push_varint(binary::time_delta(self.time, state));
+        body.push_varint(u64::from(self.node.0));
         if flags & EVENT_GIVEN != 0 {
-            push_varint(out, u64::from(self.event.0));
+            body.push_varint(u64::from(self.event.0));
         }
         if flags & TASK_GIVEN != 0 {
-            push_varint(out, u64::from(self.task.0));
+            body.push_varint(u64::from(self.task.0));
         }
         if flags & CPU_GIVEN != 0 {
-            binary::push_cpu(out, self.cpu);
+            body.push_varint(binary::cpu_number(self.cpu));
         }
         if flags & WEIGHT_GIVEN != 0 {
-            push_varint(out, self.weight);
+            body.push_varint(self.weight);
         }
         if flags & COUNT_GIVEN != 0 {
-            push_varint(out, self.count);
+            body.push_varint(self.count);
         }
-        out.extend_from_slice(self.extras.encoded());
+        out.extend_from_slice(body.bytes());
+        if !self.extras.is_empty() {
+            out.extend_from_slice(self.extras.encoded());
+        }
         state.event = self.event;
         state.task = self.task;
         state.cpu = self.cpu;
