@@ -61,11 +61,12 @@ pub(crate) struct Header {
 
 impl Header {
     /// Reads the header at the start of `bytes`. None if it cannot be one.
+    #[inline]
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        let mut fields = ByteCursor(bytes);
-        let kind = fields.u32()?;
-        let misc = fields.u16()?;
-        let size = usize::from(fields.u16()?);
+        let &[k0, k1, k2, k3, m0, m1, s0, s1] = bytes.first_chunk::<HEADER>()?;
+        let kind = u32::from_le_bytes([k0, k1, k2, k3]);
+        let (misc, size) = (u16::from_le_bytes([m0, m1]), u16::from_le_bytes([s0, s1]));
+        let size = usize::from(size);
         (size >= HEADER).then_some(Self { kind, misc, size })
     }
 
@@ -207,18 +208,21 @@ fn sample_id_offset(header: Header, bytes: &[u8]) -> Option<usize> {
 }
 
 /// Returns the time of a record without decoding the rest. `bytes` is the whole record.
+#[inline]
 pub(crate) fn time(header: Header, bytes: &[u8]) -> Option<u64> {
     let at = if header.is_sample() { HEADER + 24 } else { sample_id_offset(header, bytes)? + 8 };
     ByteCursor(bytes.get(at..)?).u64()
 }
 
 /// Returns the thread of a record without decoding the rest. `bytes` is the whole record.
+#[inline]
 pub(crate) fn task(header: Header, bytes: &[u8]) -> Option<u32> {
     let at = if header.is_sample() { HEADER + 20 } else { sample_id_offset(header, bytes)? + 4 };
     ByteCursor(bytes.get(at..)?).u32()
 }
 
 /// Returns the id of the event that wrote a record, see [`crate::sys::event_id`].
+#[inline]
 pub(crate) fn event_id(header: Header, bytes: &[u8]) -> Option<u64> {
     let at = if header.is_sample() { HEADER } else { sample_id_offset(header, bytes)? + 24 };
     ByteCursor(bytes.get(at..)?).u64()
@@ -226,7 +230,7 @@ pub(crate) fn event_id(header: Header, bytes: &[u8]) -> Option<u64> {
 
 /// Decodes a record. None if it is shorter than its fields.
 pub(crate) fn read<'a>(
-    layout: SampleLayout,
+    layout: &SampleLayout,
     bytes: &'a [u8],
 ) -> Option<(SampleId, KernelRecord<'a>)> {
     let header = Header::read(bytes)?;
@@ -317,16 +321,15 @@ fn read_ksymbol(mut fields: ByteCursor<'_>) -> Option<Ksymbol<'_>> {
     Some(Ksymbol { start, size, is_unregistered, name: fields.string() })
 }
 
-fn read_sample(
-    layout: SampleLayout,
+fn read_sample<'a>(
+    layout: &SampleLayout,
     header: Header,
-    mut fields: ByteCursor<'_>,
-) -> Option<(SampleId, KernelRecord<'_>)> {
-    let _event_id = fields.u64()?;
-    let ip = fields.u64()?;
-    let (pid, tid) = (fields.u32()?, fields.u32()?);
-    let time = fields.u64()?;
-    let (cpu, _reserved) = (fields.u32()?, fields.u32()?);
+    mut fields: ByteCursor<'a>,
+) -> Option<(SampleId, KernelRecord<'a>)> {
+    let &[_event_id, ip, thread, time, cpu] = fields.words::<5>()?;
+    let [ip, thread, time, cpu] = [ip, thread, time, cpu].map(u64::from_le_bytes);
+    // Two fields of 32 bits each; the upper part of the CPU is reserved.
+    let (pid, tid, cpu) = (thread as u32, (thread >> 32) as u32, cpu as u32);
     let mut weight = match layout.weight {
         Some(weight) => weight,
         None => fields.u64()?,
@@ -338,6 +341,8 @@ fn read_sample(
     } else {
         &[]
     };
+    let mode = u32::from(header.misc) & perf::PERF_RECORD_MISC_CPUMODE_MASK;
+    let in_kernel = mode == perf::PERF_RECORD_MISC_KERNEL;
     let (mut wait, mut wake, mut call) = (None, None, None);
     if layout.raw != RawData::None {
         let size = usize::try_from(fields.u32()?).ok()?;
@@ -376,13 +381,11 @@ fn read_sample(
             }
         }
     }
-    let mode = u32::from(header.misc) & perf::PERF_RECORD_MISC_CPUMODE_MASK;
-    let stack = StackInput {
-        ip,
-        in_kernel: mode == perf::PERF_RECORD_MISC_KERNEL,
-        kernel: part_of_chain(chain, perf::PERF_CONTEXT_KERNEL),
-        user,
+    let kernel = match in_kernel {
+        true => part_of_chain(chain, perf::PERF_CONTEXT_KERNEL),
+        false => Words::default(),
     };
+    let stack = StackInput { ip, in_kernel, kernel, user };
     let sample = Sample { weight, stack, extra_stack: None, wait };
     let record = match (wake, call) {
         (Some(wake), _) => KernelRecord::Wake(sample, wake),
@@ -393,7 +396,7 @@ fn read_sample(
 }
 
 fn read_copied_stack<'a>(
-    layout: SampleLayout,
+    layout: &SampleLayout,
     fields: &mut ByteCursor<'a>,
 ) -> Option<CopiedStack<'a>> {
     let mut copied = CopiedStack::default();
@@ -429,6 +432,15 @@ impl<'a> ByteCursor<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
+        Some(taken)
+    }
+
+    /// Takes words that are not decoded yet.
+    #[inline]
+    fn words<const N: usize>(&mut self) -> Option<&'a [[u8; 8]; N]> {
+        let (words, _) = self.0.as_chunks::<8>();
+        let taken = words.first_chunk::<N>()?;
+        self.0 = &self.0[N * 8..];
         Some(taken)
     }
 

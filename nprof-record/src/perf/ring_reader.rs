@@ -67,6 +67,7 @@ impl OpenEvent {
 }
 
 /// Returns the bytes of a ring from an offset on, in two parts.
+#[inline]
 fn split_at<'a>(
     (first, second): (&'a [u8], &'a [u8]),
     offset: usize,
@@ -75,6 +76,22 @@ fn split_at<'a>(
         Some(offset) => Some((second.get(offset..)?, &[])),
         None => Some((&first[offset..], second)),
     }
+}
+
+/// Joins the two parts of a record of `size` bytes. None for a size that leads past the head, which
+/// only a damaged record has.
+#[cold]
+fn joined<'a>(
+    wrapped: &'a mut Vec<u8>,
+    first: &[u8],
+    second: &[u8],
+    size: usize,
+) -> Option<&'a [u8]> {
+    let rest = second.get(..size.checked_sub(first.len())?)?;
+    wrapped.clear();
+    wrapped.extend_from_slice(first);
+    wrapped.extend_from_slice(rest);
+    Some(wrapped)
 }
 
 /// The unread records of a ring.
@@ -97,24 +114,21 @@ impl RingCursor {
     }
 
     /// Returns the oldest record. None if this drain has read all, or the record is damaged.
+    #[inline]
     pub(super) fn oldest(&mut self) -> Option<(Header, &[u8])> {
         self.record_at(self.oldest)
     }
 
+    #[inline]
     fn record_at(&mut self, offset: usize) -> Option<(Header, &[u8])> {
-        let (first, second) = split_at(self.ring.bytes(self.head), offset)?;
+        let Self { ring, wrapped, head, .. } = self;
+        let (first, second) = split_at(ring.bytes(*head), offset)?;
         let header = Header::read(first)?;
         // Nearly all records lie in one piece and are decoded in place.
-        if header.size <= first.len() {
-            let (first, _) = split_at(self.ring.bytes(self.head), offset)?;
-            return Some((header, &first[..header.size]));
+        match first.get(..header.size) {
+            Some(bytes) => Some((header, bytes)),
+            None => Some((header, joined(wrapped, first, second, header.size)?)),
         }
-        // None for a size that leads past the head, which only a damaged record has.
-        let rest = second.get(..header.size - first.len())?;
-        self.wrapped.clear();
-        self.wrapped.extend_from_slice(first);
-        self.wrapped.extend_from_slice(rest);
-        Some((header, &self.wrapped))
     }
 
     /// Finds the oldest record. An interrupt may write one between the time stamp of a record by
@@ -156,6 +170,7 @@ impl RingCursor {
 
     /// Starts to load the record after the oldest, if both have `size` bytes: up to the part of the
     /// stack that most walks need, and its end, where the length of the copy is stated.
+    #[inline]
     pub(super) fn prefetch_next(&self, size: usize) {
         let size = size as u64;
         let next = self.ring.tail() + size;

@@ -188,8 +188,12 @@ impl RingSet {
     pub(crate) fn drain(&mut self, until_ns: u64, handler: &mut dyn RecordHandler) {
         while let Some(number) = self.merge.pop(until_ns) {
             self.process_oldest_record(number, handler);
-            if let Some(time) = self.rings[number].next_timestamp(self.drain_ns, handler) {
-                self.merge.push(time, number);
+            while let Some(time) = self.rings[number].next_timestamp(self.drain_ns, handler) {
+                if !self.merge.continues(time, number, until_ns) {
+                    self.merge.push(time, number);
+                    break;
+                }
+                self.process_oldest_record(number, handler);
             }
         }
     }
@@ -214,7 +218,7 @@ impl RingSet {
         let Some((header, bytes)) = ring.records.oldest() else { return };
         let (size, id) = (header.size, record::event_id(header, bytes).unwrap_or(0));
         let unknown = EventBinding { event: first, ..EventBinding::default() };
-        let binding = self.bindings.get(&id).copied().unwrap_or(unknown);
+        let binding = self.bindings.get(&id).unwrap_or(&unknown);
         let tid = record::task(header, bytes).unwrap_or(0);
         // The first event that reports a thread supplies all of its records, so that a thread with
         // inherited and own events does not count twice.
@@ -241,9 +245,11 @@ impl RingSet {
             handler.reject_thread(tid, pending.map_or(0, ChunkAssembler::thread));
         }
         if !is_duplicate && !is_filtered {
-            match record::read(binding.layout, bytes) {
-                Some((sample_id, mut content)) => {
-                    match &mut content {
+            // Matched in place: a copy of the content takes as long as its decoding.
+            match &mut record::read(&binding.layout, bytes) {
+                Some((sample_id, content)) => {
+                    let sample_id = *sample_id;
+                    match content {
                         KernelRecord::Sample(sample) if is_copied => {
                             let key = match is_wait {
                                 true => SampleKey::of_wait(tid),
@@ -260,7 +266,7 @@ impl RingSet {
                         &mut KernelRecord::Lost(count) => {
                             // Samples or stack chunks; separated at the end of the drain.
                             ring.lost.note(sample_id, count);
-                            content = KernelRecord::Other;
+                            *content = KernelRecord::Other;
                         }
                         KernelRecord::Fork(ids) => {
                             // Inherited events: the child's records come from its creator's.
@@ -269,7 +275,7 @@ impl RingSet {
                         KernelRecord::Exit(ids) => drop(self.suppliers.remove(&ids.tid)),
                         _ => {}
                     }
-                    handler.handle_record(sample_id, &content, binding.event);
+                    handler.handle_record(sample_id, content, binding.event);
                 }
                 None => ring.report_damage(handler),
             }

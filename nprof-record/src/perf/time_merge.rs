@@ -29,16 +29,33 @@ impl TimeMerge {
 
     /// Removes and returns the ring with the oldest record. None if all are later than `limit_ns`.
     ///
-    /// The caller must then take the record, and push the next one of that ring.
+    /// The caller must then take the record, and those after it as long as [`Self::continues`] returns
+    /// true, and push the next one of that ring.
     pub(crate) fn pop(&mut self, limit_ns: u64) -> Option<usize> {
         let &Reverse((time_ns, ring)) = self.waiting.peek()?;
         if time_ns > limit_ns {
             return None;
         }
         self.waiting.pop();
+        self.release(time_ns);
+        Some(ring)
+    }
+
+    /// Returns true if the next record of the ring that was returned last, from `time_ns`, comes before
+    /// those of all other rings and is not later than `limit_ns`: the caller must then take it, too.
+    #[inline]
+    pub(crate) fn continues(&mut self, time_ns: u64, ring: usize, limit_ns: u64) -> bool {
+        let is_oldest = self.waiting.peek().is_none_or(|Reverse(next)| (time_ns, ring) < *next);
+        if !is_oldest || time_ns > limit_ns {
+            return false;
+        }
+        self.release(time_ns);
+        true
+    }
+
+    fn release(&mut self, time_ns: u64) {
         self.late += u64::from(time_ns < self.released_ns);
         self.released_ns = self.released_ns.max(time_ns);
-        Some(ring)
     }
 
     /// Removes all rings, for the next drain.
@@ -65,7 +82,13 @@ mod tests {
         let mut taken = Vec::new();
         while let Some(ring) = merge.pop(limit) {
             taken.push(rings[ring].remove(0));
-            rings[ring].first().into_iter().for_each(|&time| merge.push(time, ring));
+            while let Some(&time) = rings[ring].first() {
+                if !merge.continues(time, ring, limit) {
+                    merge.push(time, ring);
+                    break;
+                }
+                taken.push(rings[ring].remove(0));
+            }
         }
         taken
     }
@@ -79,6 +102,17 @@ mod tests {
         rings[2].push(6);
         assert_eq!(drain(&mut merge, &mut rings, u64::MAX), [6, 8, 9]);
         assert_eq!(merge.late(), 0);
+    }
+
+    #[test]
+    fn rings_with_equal_times_are_merged_by_number() {
+        let mut merge = TimeMerge::default();
+        let mut rings = [vec![2, 2, 5], vec![1, 2, 5]];
+        merge.push(2, 0);
+        merge.push(1, 1);
+        assert_eq!(merge.pop(9), Some(1));
+        assert!(!merge.continues(2, 1, 9), "ring 0 comes first");
+        assert_eq!(drain(&mut merge, &mut rings, 9), [1, 2, 2, 2, 5, 5]);
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn sample() -> Vec<u8> {
 #[test]
 fn sample_fields_are_read_in_kernel_order() {
     let bytes = sample();
-    let (sample_id, body) = read(LAYOUT, &bytes).expect("a sample");
+    let (sample_id, body) = read(&LAYOUT, &bytes).expect("a sample");
     assert_eq!(sample_id, SampleId { pid: 10, tid: 11, time: 77, cpu: 3 });
     let KernelRecord::Sample(sample) = body else { panic!("{body:?}") };
     let stack = &sample.stack;
@@ -84,16 +84,16 @@ fn truncated_and_damaged_samples_do_not_panic() {
     let whole = sample();
     for length in 0..whole.len() {
         let mut cut = whole[..length].to_vec();
-        assert_eq!(read(LAYOUT, &cut), None);
+        assert_eq!(read(&LAYOUT, &cut), None);
         if length >= HEADER {
             cut[6..8].copy_from_slice(&(length as u16).to_le_bytes());
-            assert_eq!(read(LAYOUT, &cut), None, "{length}");
+            assert_eq!(read(&LAYOUT, &cut), None, "{length}");
         }
     }
     for at in (HEADER..whole.len()).step_by(4) {
         let mut wild = whole.clone();
         wild[at..at + 4].fill(0xff);
-        let _ = read(LAYOUT, &wild);
+        let _ = read(&LAYOUT, &wild);
     }
 }
 
@@ -105,7 +105,7 @@ fn mapping_has_inode_despite_build_id_flag() {
     words.extend([7, 7, 500, 0, 1, 0, 0, 0]);
     for misc in [0, perf::PERF_RECORD_MISC_MMAP_BUILD_ID] {
         let bytes = record(perf::PERF_RECORD_MMAP2, misc, &words);
-        let Some((sample_id, KernelRecord::Mmap(mmap))) = read(LAYOUT, &bytes) else { panic!() };
+        let Some((sample_id, KernelRecord::Mmap(mmap))) = read(&LAYOUT, &bytes) else { panic!() };
         assert_eq!((sample_id.time, sample_id.cpu), (500, 1));
         assert_eq!((mmap.start.0, mmap.length, mmap.offset.0), (0x1000, 0x2000, 0x3000));
         let identity = Identity { device: (8, 1), inode: 99, generation: 2 };
@@ -121,7 +121,7 @@ fn ksymbol_registers_and_unregisters_code() {
         words.extend(name);
         words.extend([0, 0, 500, 0, 1, 0, 0, 0]);
         let bytes = record(perf::PERF_RECORD_KSYMBOL, 0, &words);
-        let Some((_, KernelRecord::Ksymbol(symbol))) = read(LAYOUT, &bytes) else { panic!() };
+        let Some((_, KernelRecord::Ksymbol(symbol))) = read(&LAYOUT, &bytes) else { panic!() };
         let expected = Ksymbol {
             start: RuntimeAddress(0xffff_ffff_c000_0040),
             size: 77,
@@ -133,7 +133,7 @@ fn ksymbol_registers_and_unregisters_code() {
         let longer = record(perf::PERF_RECORD_KSYMBOL, 0, &words);
         let header = Header::read(&longer).expect("a header");
         assert_eq!((time(header, &longer), event_id(header, &longer)), (Some(500), Some(0)));
-        let Some((sample_id, KernelRecord::Ksymbol(symbol))) = read(LAYOUT, &longer) else {
+        let Some((sample_id, KernelRecord::Ksymbol(symbol))) = read(&LAYOUT, &longer) else {
             panic!()
         };
         assert_eq!((sample_id.time, sample_id.cpu, symbol), (500, 1, expected));
@@ -146,7 +146,7 @@ fn comm_of_exec_differs_from_rename() {
     for (misc, is_exec) in [(perf::PERF_RECORD_MISC_COMM_EXEC, true), (0, false)] {
         let bytes = record(perf::PERF_RECORD_COMM, misc, &words);
         let Some((_, KernelRecord::Comm { pid: 3, tid: 4, exec, name: b"sh" })) =
-            read(LAYOUT, &bytes)
+            read(&LAYOUT, &bytes)
         else {
             panic!()
         };

@@ -336,7 +336,7 @@ impl SwitchTracer {
                 let size = header.size;
                 let task =
                     record::event_id(header, bytes).and_then(|id| self.tasks.get(&id).copied());
-                match record::read(SampleLayout::default(), bytes) {
+                match record::read(&SampleLayout::default(), bytes) {
                     Some((id, KernelRecord::Switch(switch))) => {
                         let supplier =
                             task.map(|task| *self.suppliers.entry(id.tid).or_insert(task));
