@@ -6,7 +6,7 @@ use nprof_object::RuntimeAddress;
 
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use crate::convert::address_space::AddressSpace;
-use crate::convert::rule_cache::RuleCache;
+use crate::convert::rule_cache::{CachedRule, RuleCache};
 use crate::image::jit::growing_file::OpenFileBudget;
 use crate::image::jit::process_jit::ProcessJit;
 use crate::image::jit::runtime_code::RuntimeFunctions;
@@ -14,7 +14,7 @@ use crate::image::jit::runtime_unwinding::RuntimeRules;
 use crate::image::key::ImageIndex;
 use crate::image::table::ImageTable;
 use crate::os::task_serial::ProcessId;
-use crate::unwind::{CodeMap, FrameAddress, UnwindInfo};
+use crate::unwind::{CodeMap, CompactRule, FrameAddress, UnwindInfo};
 
 /// The code of one process: its mappings, and the images they map.
 #[derive(Debug)]
@@ -49,6 +49,21 @@ impl RuntimeCode<'_> {
 }
 
 impl ProcessCode<'_> {
+    /// Returns the cached rule at an address, and notes that its image is used. None if it is not
+    /// cached.
+    #[inline]
+    fn cached_rule(&mut self, address: RuntimeAddress) -> Option<&CachedRule> {
+        let (rules, space) = self.rules.as_mut()?;
+        let cached = rules.get(*space, address)?;
+        // Once in a batch: the time of the last use decides which tables are dropped.
+        let batch = self.images.batch();
+        if cached.batch != batch {
+            cached.batch = batch;
+            self.images.note_use(cached.image);
+        }
+        Some(cached)
+    }
+
     /// Returns the unwind information for the code at an address of an image without a table there.
     fn runtime_info(&mut self, image: ImageIndex, address: RuntimeAddress) -> UnwindInfo {
         let runtime = self.runtime.as_mut().filter(|_| self.images.may_contain_jit(image));
@@ -59,10 +74,8 @@ impl ProcessCode<'_> {
 
 impl CodeMap for ProcessCode<'_> {
     fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo {
-        if let Some((rules, space)) = &self.rules
-            && let Some(rule) = rules.get(*space, address)
-        {
-            return UnwindInfo::Rule(rule);
+        if let Some(cached) = self.cached_rule(address) {
+            return UnwindInfo::Rule(cached.rule.clone());
         }
         let Some((image, offset)) = self.maps.find(address) else { return UnwindInfo::Unmapped };
         match self.images.unwind_info(image, offset) {
@@ -70,12 +83,18 @@ impl CodeMap for ProcessCode<'_> {
             UnwindInfo::NoTable => self.runtime_info(image, address),
             UnwindInfo::Rule(rule) => {
                 if let Some((rules, space)) = &mut self.rules {
-                    rules.insert(*space, address, rule.clone());
+                    let used = (image, self.images.batch());
+                    rules.insert(*space, address, rule.clone(), used);
                 }
                 UnwindInfo::Rule(rule)
             }
             info => info,
         }
+    }
+
+    #[inline]
+    fn compact_rule(&mut self, address: RuntimeAddress) -> Option<CompactRule> {
+        self.cached_rule(address)?.compact
     }
 
     fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
@@ -123,5 +142,65 @@ impl CodeMap for ProcessCode<'_> {
     fn is_after_call(&mut self, address: RuntimeAddress) -> Option<bool> {
         let (image, offset) = self.maps.find(address.wrapping_sub(1))?;
         self.images.is_after_call(image, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fs::File;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::MetadataExt;
+
+    use nprof_object::{FileOffset, ImageOffset};
+    use object::ReadCache;
+
+    use crate::convert::address_space::Mapping;
+    use crate::image::elf::Elf;
+    use crate::os::code_mapping::{Identity, Mmap};
+    use crate::os::task_serial::TaskSerial;
+
+    #[test]
+    fn rule_from_the_cache_counts_as_use_of_its_image_once_in_a_batch() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let own = std::env::current_exe().expect("a path");
+        let elf = Elf::read(&ReadCache::new(File::open(&own).expect("this program")));
+        let inside = elf.and_then(|elf| elf.entry_offset()).expect("an entry").0 + 1;
+        let (mut images, mut maps) = (ImageTable::default(), AddressSpace::default());
+        let mut mapped = Vec::new();
+        for (number, name) in ["a", "b"].into_iter().enumerate() {
+            let path = directory.path().join(name);
+            std::fs::copy(&own, &path).expect("copied");
+            let inode = path.metadata().expect("it").ino();
+            let start = RuntimeAddress((number as u64 + 1) << 40);
+            let mmap = Mmap {
+                pid: std::process::id(),
+                start,
+                length: 1 << 32,
+                offset: FileOffset(0),
+                identity: Identity { inode, ..Identity::default() },
+                path: path.as_os_str().as_bytes().into(),
+            };
+            let (image, offset) = images.image_of(&mmap, TaskSerial(1));
+            let end = RuntimeAddress(start.0 + mmap.length);
+            maps.map(Mapping { start, end, offset, image });
+            assert_eq!(offset, ImageOffset(0));
+            mapped.push((image, RuntimeAddress(start.0 + inside)));
+        }
+        let mut rules = RuleCache::default();
+        let mut walk = |images: &mut ImageTable, number: usize| {
+            let rules = Some((&mut rules, 1));
+            let mut code = ProcessCode { maps: &maps, images, runtime: None, rules };
+            let (image, address) = mapped[number];
+            assert!(matches!(code.unwind_info(address), UnwindInfo::Rule(_)));
+            images.last_use(image)
+        };
+        let first = walk(&mut images, 0);
+        let second = walk(&mut images, 1);
+        assert!(second > first);
+        assert_eq!(walk(&mut images, 0), first, "the same batch");
+        images.end_batch();
+        assert!(walk(&mut images, 0) > second);
     }
 }

@@ -6,42 +6,56 @@ use std::rc::Rc;
 use nprof_object::RuntimeAddress;
 
 use crate::arch::rule::UnwindRule;
+use crate::image::key::ImageIndex;
+use crate::unwind::CompactRule;
 
 /// The number of rules, as a power of two.
 const RULES_LOG: u32 = 12;
 
 /// A rule at an address, in one state of an address space.
 #[derive(Clone, Debug)]
-struct CachedRule {
+pub(crate) struct CachedRule {
     /// The number of that state, see [`crate::convert::stack_cache::LatestStack`].
     space: u64,
     address: RuntimeAddress,
-    rule: Rc<UnwindRule>,
+    pub(crate) compact: Option<CompactRule>,
+    pub(crate) rule: Rc<UnwindRule>,
+    /// The image with the code.
+    pub(crate) image: ImageIndex,
+    /// The batch of samples in which the rule was last noted as used.
+    pub(crate) batch: u64,
 }
 
-/// The rules, by a hash; one replaces another.
-#[derive(Debug)]
+/// The rules, by a hash; one replaces another. Empty before the first.
+#[derive(Debug, Default)]
 pub(crate) struct RuleCache(Vec<Option<CachedRule>>);
-
-impl Default for RuleCache {
-    fn default() -> Self {
-        Self(vec![None; 1 << RULES_LOG])
-    }
-}
 
 impl RuleCache {
     /// Returns the rule at an address. None if it is not cached.
-    pub(crate) fn get(&self, space: u64, address: RuntimeAddress) -> Option<Rc<UnwindRule>> {
-        let cached = self.0[index(space, address)].as_ref()?;
-        ((cached.space, cached.address) == (space, address)).then(|| cached.rule.clone())
+    #[inline]
+    pub(crate) fn get(&mut self, space: u64, address: RuntimeAddress) -> Option<&mut CachedRule> {
+        let cached = self.0.get_mut(index(space, address))?.as_mut()?;
+        ((cached.space, cached.address) == (space, address)).then_some(cached)
     }
 
-    /// Adds the rule at an address.
-    pub(crate) fn insert(&mut self, space: u64, address: RuntimeAddress, rule: Rc<UnwindRule>) {
-        self.0[index(space, address)] = Some(CachedRule { space, address, rule });
+    /// Adds the rule at an address of an image that was used in this batch.
+    pub(crate) fn insert(
+        &mut self,
+        space: u64,
+        address: RuntimeAddress,
+        rule: Rc<UnwindRule>,
+        (image, batch): (ImageIndex, u64),
+    ) {
+        if self.0.is_empty() {
+            self.0.resize(1 << RULES_LOG, None);
+        }
+        let compact = CompactRule::of(&rule);
+        let cached = CachedRule { space, address, compact, rule, image, batch };
+        self.0[index(space, address)] = Some(cached);
     }
 }
 
+#[inline]
 fn index(space: u64, RuntimeAddress(address): RuntimeAddress) -> usize {
     // Fibonacci hashing: the upper bits depend on all bits of the key.
     let key = (address ^ space.rotate_right(12)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -64,15 +78,15 @@ mod tests {
     fn rule_is_that_of_the_address_in_this_space() {
         let mut cache = RuleCache::default();
         let address = RuntimeAddress;
-        assert_eq!(cache.get(1, address(0x1000)), None);
+        assert!(cache.get(1, address(0x1000)).is_none());
         for at in 0..1 << (RULES_LOG + 1) {
-            cache.insert(1, address(at), rule(at as i64));
+            cache.insert(1, address(at), rule(at as i64), (0, 0));
         }
-        let found =
-            (0..1 << (RULES_LOG + 1)).filter_map(|at| Some((at, cache.get(1, address(at))?)));
+        let found = (0..1 << (RULES_LOG + 1))
+            .filter_map(|at| Some((at, cache.get(1, address(at))?.rule.clone())));
         let found: Vec<_> = found.collect();
         assert!(found.iter().all(|(at, found)| *found == rule(*at as i64)));
         assert!(found.len() > 1000, "{}", found.len());
-        assert_eq!(cache.get(2, address(found[0].0)), None, "another space");
+        assert!(cache.get(2, address(found[0].0)).is_none(), "another space");
     }
 }

@@ -76,6 +76,23 @@ impl ImageTable {
         self.batch += 1;
     }
 
+    /// Returns the number of ended batches of samples.
+    pub(crate) fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// Notes a use of the tables of an image by a copy of their rules.
+    pub(crate) fn note_use(&mut self, index: ImageIndex) {
+        self.uses += 1;
+        self.images[index as usize].used = self.uses;
+    }
+
+    /// Returns the number of the last use of the tables of an image: a later use has a higher one.
+    #[cfg(test)]
+    pub(crate) fn last_use(&self, index: ImageIndex) -> u64 {
+        self.get(index).used
+    }
+
     /// Returns an image.
     pub(crate) fn get(&self, index: ImageIndex) -> &Image {
         &self.images[index as usize]
@@ -248,9 +265,8 @@ impl ImageTable {
     /// Counts a use and the memory of an image's tables and caches, and drops others if it is too
     /// much.
     fn count(&mut self, index: ImageIndex) {
+        self.note_use(index);
         let image = &mut self.images[index as usize];
-        self.uses += 1;
-        image.used = self.uses;
         let bytes = image.count_bytes();
         self.bytes = self.bytes - std::mem::replace(&mut image.bytes, bytes) + bytes;
         if self.bytes > TABLES_MAX_BYTES {

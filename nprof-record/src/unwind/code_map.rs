@@ -5,6 +5,7 @@ use std::rc::Rc;
 use nprof_object::RuntimeAddress;
 
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
+use crate::unwind::compact_rule::CompactRule;
 use crate::unwind::frame_address::FrameAddress;
 
 /// The unwind information for the code at an address.
@@ -26,6 +27,12 @@ pub enum UnwindInfo {
 pub trait CodeMap {
     /// Returns the unwind information for the code at an address.
     fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo;
+
+    /// Returns the compact form of the rule at an address. None if the rule has none, or must first be
+    /// asked for by [`Self::unwind_info`].
+    fn compact_rule(&mut self, _address: RuntimeAddress) -> Option<CompactRule> {
+        None
+    }
 
     /// Analyzes the instructions at an address that no unwind table covers.
     fn analyze(&mut self, _address: FrameAddress) -> AnalyzedRule {

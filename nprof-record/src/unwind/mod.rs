@@ -3,6 +3,7 @@
 
 mod certainty;
 mod code_map;
+mod compact_rule;
 mod frame_address;
 mod frame_state;
 mod frame_visitor;
@@ -15,6 +16,7 @@ mod walk;
 mod walk_words;
 
 pub use code_map::{CodeMap, UnwindInfo};
+pub use compact_rule::CompactRule;
 pub use frame_address::FrameAddress;
 pub use frame_state::FrameState;
 pub use frame_visitor::FrameVisitor;

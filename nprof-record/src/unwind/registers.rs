@@ -4,6 +4,16 @@ use nprof_stream::Mark;
 
 use crate::arch;
 
+/// The bits of [`arch::PRESERVED`].
+const PRESERVED_BITS: u32 = {
+    let (mut bits, mut at) = (0, 0);
+    while at < arch::PRESERVED.len() {
+        bits |= 1 << arch::PRESERVED[at];
+        at += 1;
+    }
+    bits
+};
+
 /// The registers of a frame, by DWARF's numbers. Some may be unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
@@ -31,6 +41,12 @@ impl Registers {
             *slot = value;
             self.known |= 1 << register;
         }
+    }
+
+    /// Makes all registers unknown but those that a function gives back as it found them.
+    #[inline]
+    pub(super) fn keep_preserved(&mut self) {
+        self.known &= PRESERVED_BITS;
     }
 
     /// Makes a register unknown.

@@ -155,6 +155,20 @@ impl<'a> StackCopy<'a> {
         Ok(word)
     }
 
+    /// Reads the words below an address, at least one. None if the inner end lacks some.
+    #[inline]
+    pub(super) fn words_below(&self, end: u64, count: u8) -> Option<WordsBelow<'a>> {
+        let bytes = usize::from(count) * size_of::<u64>();
+        let at = usize::try_from(end.checked_sub(self.start)?).ok()?;
+        let words = self.inner.get(at.checked_sub(bytes)?..at)?;
+        let mut read_range = self.read_range.get();
+        // Less than a gap has: the words between need not be noted.
+        read_range.note(end - bytes as u64);
+        read_range.end = read_range.end.max(end);
+        self.read_range.set(read_range);
+        Some(WordsBelow(words))
+    }
+
     /// Reads a word beyond the inner end.
     fn read_outer(&self, address: u64) -> Result<u64, Mark> {
         if self.inner.is_empty() {
@@ -175,6 +189,19 @@ impl<'a> StackCopy<'a> {
         }
         self.absent.set(Some(address));
         Err(Mark::PageAbsent)
+    }
+}
+
+/// Words below an address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WordsBelow<'a>(&'a [u8]);
+
+impl WordsBelow<'_> {
+    /// Returns the word at a number of words below the address, from 1 on. None beyond the last.
+    #[inline]
+    pub(super) fn word(&self, distance: u8) -> Option<u64> {
+        let at = self.0.len().checked_sub(usize::from(distance) * size_of::<u64>())?;
+        word_at(self.0, at)
     }
 }
 

@@ -36,6 +36,17 @@ pub fn unwind(
     let mut caller = Registers::default();
     let mut certainty = Certainty::Tables;
     loop {
+        if addresses.len() < depth
+            && let Some(rule) = code.compact_rule(address.address_for_lookup())
+            && let Some(return_address) = rule.step(&mut registers, stack)
+        {
+            addresses.push(address);
+            if certainty == Certainty::Tables && visitor.visit(&registers, addresses.len()) {
+                return Mark::StackTruncated;
+            }
+            address = FrameAddress::Return(return_address);
+            continue;
+        }
         let info = code.unwind_info(address.address_for_lookup());
         if info == UnwindInfo::Unmapped {
             return Mark::Unmapped;
