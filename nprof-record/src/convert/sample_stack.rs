@@ -94,15 +94,13 @@ pub(crate) fn take_walked(
     if leaf.is_some_and(|ip| is_from_before_exec(not_seen_since_exec, ip, input, code)) {
         return Mark::None;
     }
-    for address in walked.iter().map(RuntimeAddress) {
-        if addresses.len() == depth {
-            return Mark::MaxDepth;
-        }
-        addresses.push(if addresses.is_empty() {
-            FrameAddress::Instruction(address)
-        } else {
-            FrameAddress::Return(address)
-        });
+    let returns = walked.iter().take(depth).map(RuntimeAddress);
+    addresses.extend(returns.map(FrameAddress::Return));
+    if let (Some(first), Some(leaf)) = (addresses.first_mut(), leaf) {
+        *first = FrameAddress::Instruction(leaf);
+    }
+    if walked.iter().nth(depth).is_some() {
+        return Mark::MaxDepth;
     }
     let Some(last) = addresses.last() else {
         return if input.in_kernel { Mark::None } else { Mark::NoStack };

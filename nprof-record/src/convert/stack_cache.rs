@@ -147,7 +147,8 @@ impl StackCache {
         addresses: &[FrameAddress],
         nodes: &[NodeId],
     ) {
-        if !known.is_kept {
+        // A stack that is known as a whole is the latest already.
+        if !known.is_kept || known.addresses == addresses.len() && known.addresses > 0 {
             return;
         }
         let first = usize::from(known.addresses == 0 && known.mark != Mark::None);

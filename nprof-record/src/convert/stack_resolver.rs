@@ -287,10 +287,10 @@ impl StackResolver {
             files: &self.files,
         };
         let runtime = Some(runtime);
-        let space = self.latest.of(sample_id.tid, &maps).space;
         let input = &sample.stack;
         // Of a stack that the source walked at most the rule of the last address is needed.
         let is_copied = matches!(input.user, UserStack::Copied(_));
+        let space = if is_copied { self.latest.of(sample_id.tid, &maps).space } else { 0 };
         let rules = is_copied.then_some((&mut self.rules, space));
         let mut code = ProcessCode { maps: &maps, images: &mut self.images, runtime, rules };
         let not_seen = &mut process.not_seen_since_exec;
