@@ -53,14 +53,18 @@ impl<S: Sink> Converter<S> {
 
     /// True if the mappings of a process may have changed without a record, and are to be read again.
     pub(super) fn may_read_maps_again(&mut self) -> bool {
+        // Most recordings have records of all mappings, and stacks without frame pointers often end in
+        // memory that is not mapped.
+        if !self.reads_proc {
+            return false;
+        }
         let now_ns = sys::monotonic_ns();
         // Code that is mapped nowhere would otherwise cost a reading for each sample.
         let is_due = now_ns.saturating_sub(self.checked_ns) >= MAPS_INTERVAL_NS;
-        let may_read = self.reads_proc && is_due;
-        if may_read {
+        if is_due {
             self.checked_ns = now_ns;
         }
-        may_read
+        is_due
     }
 
     /// Returns what the events of the library lack. None if they are not recorded.

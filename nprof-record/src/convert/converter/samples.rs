@@ -42,23 +42,19 @@ impl<S: Sink> Converter<S> {
         sample_id: SampleId,
         sample: &record::Sample<'_>,
     ) -> Option<(TaskId, NodeId)> {
-        self.add_if_new(sample_id.pid, sample_id.tid);
-        // A task that exits still runs in the kernel.
-        if !sample.stack.in_kernel {
-            self.note_life(sample_id.tid, sample_id.time);
-        }
-        let pid = self.tree.task(sample_id.tid)?.pid;
-        if self.tree.needs_maps(pid) {
-            self.read_maps(pid);
-        } else if self.tree.take_lost_maps(pid) {
-            self.read_lost_maps(pid);
-        }
-        let process = self.tree.process_mut(pid)?;
+        let (mut task, process) = match self.tree.settled(sample_id.tid) {
+            Some(settled) => settled,
+            None => {
+                self.settle(sample_id, sample.stack.in_kernel)?;
+                self.tree.task_and_process(sample_id.tid)?
+            }
+        };
         let is_unreadable = process.is_unreadable;
         let mut mark = self.resolver.resolve(process, sample_id, sample);
         if mark == Mark::Unmapped && self.may_read_maps_again() {
-            self.read_lost_maps(pid);
-            mark = self.resolver.resolve(self.tree.process_mut(pid)?, sample_id, sample);
+            self.read_lost_maps(self.tree.task(sample_id.tid)?.pid);
+            let (_, process) = self.tree.task_and_process(sample_id.tid)?;
+            mark = self.resolver.resolve(process, sample_id, sample);
         }
         self.counts.unreadable += u64::from(is_unreadable && mark == Mark::Unmapped);
         if mark != Mark::None {
@@ -74,10 +70,27 @@ impl<S: Sink> Converter<S> {
             // The last chance: a location must be in the epoch of its frame.
             self.name_all_frames(sample_id.time);
             self.begin_epoch();
+            task = self.tree.task(sample_id.tid).map_or(TaskId::NONE, |task| task.id);
         }
         let node = self.resolver.node(&self.tree, &mut self.sink);
-        let task = self.tree.task(sample_id.tid).map_or(TaskId::NONE, |task| task.id);
         Some((task, node))
+    }
+
+    /// Finds out what a sample of a task needs: adds the task if it is new to the tree, and reads the
+    /// mappings of its process. None if the task does not belong to the tree.
+    fn settle(&mut self, sample_id: SampleId, in_kernel: bool) -> Option<()> {
+        self.add_if_new(sample_id.pid, sample_id.tid);
+        // A task that exits still runs in the kernel.
+        if !in_kernel {
+            self.note_life(sample_id.tid, sample_id.time);
+        }
+        let pid = self.tree.task(sample_id.tid)?.pid;
+        if self.tree.needs_maps(pid) {
+            self.read_maps(pid);
+        } else if self.tree.take_lost_maps(pid) {
+            self.read_lost_maps(pid);
+        }
+        Some(())
     }
 
     /// Counts a sample of a 32-bit program.

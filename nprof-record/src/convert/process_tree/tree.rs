@@ -183,6 +183,22 @@ impl ProcessTree {
         self.processes.get(&pid).is_some_and(|process| process.maps_known_until_ns == NEVER_READ)
     }
 
+    /// Returns the id of a task in the stream, and its process, if all that its samples need is known:
+    /// it lives, and the mappings of the process were read and lack none.
+    #[inline]
+    pub(crate) fn settled(&mut self, tid: u32) -> Option<(TaskId, &mut Process)> {
+        let task = self.tasks.get(&tid).filter(|task| task.life == Life::Lives)?;
+        let process = self.processes.get_mut(&task.pid)?;
+        let is_read = process.maps_known_until_ns != NEVER_READ && !process.may_lack_maps;
+        is_read.then_some((task.id, process))
+    }
+
+    /// Returns the id of a task in the stream, and its process. None if it is not in the tree.
+    pub(crate) fn task_and_process(&mut self, tid: u32) -> Option<(TaskId, &mut Process)> {
+        let task = self.tasks.get(&tid)?;
+        Some((task.id, self.processes.get_mut(&task.pid)?))
+    }
+
     /// Returns true if records of mappings of a process may have been lost since the last call.
     pub(crate) fn take_lost_maps(&mut self, pid: u32) -> bool {
         let process = self.processes.get_mut(&pid);
