@@ -37,7 +37,7 @@ const SIDEBAND_POLL: Duration = Duration::from_millis(25);
 
 /// The same after a second without such records of recorded tasks, to save wake-ups; as long as the
 /// longest time between two drains. Other programs may start processes all the time.
-const SIDEBAND_POLL_QUIET: Duration = Duration::from_millis(200);
+const SIDEBAND_POLL_QUIET: Duration = Duration::from_millis(500);
 
 /// The time without sideband records after which they are polled less.
 const SIDEBAND_QUIET: Duration = Duration::from_secs(1);
