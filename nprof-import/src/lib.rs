@@ -7,5 +7,6 @@
 mod cli;
 mod output;
 mod perf;
+mod profiles;
 
 pub use cli::main;

@@ -5,20 +5,23 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use nprof_cli::progress::ProgressReader;
 use nprof_cli::stage::{self, Input, Outcome};
 use nprof_cli::{step, usage};
 use nprof_stream::{Encoding, Writer};
 
 use super::args::Args;
-use crate::perf;
+use crate::{perf, profiles};
 
 /// The name of the program.
 const TOOL: &str = "nprof-import";
 
 /// Records are small; the system call for each would take most of the time.
 const BUFFER: usize = 1 << 18;
+
+/// The bytes that show the format: some lines of folded stacks.
+const START: u64 = 1 << 16;
 
 /// Runs the tool with the arguments of the process.
 pub fn main() -> ExitCode {
@@ -63,7 +66,7 @@ fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(if is_whole || args.tolerance.partial_ok { Outcome::Done } else { Outcome::Incomplete })
 }
 
-/// Imports one recording.
+/// Imports one recording, of the format that its beginning shows.
 fn import(
     input: Input,
     operand: Option<&Path>,
@@ -73,13 +76,31 @@ fn import(
     let input = ProgressReader::new(TOOL, &name, length, input);
     let mut input = BufReader::with_capacity(BUFFER, input);
     let mut start = Vec::new();
-    input.by_ref().take(perf::MAGIC.len() as u64).read_to_end(&mut start)?;
-    if !matches!(&start[..], b"PERFILE2" | b"2ELIFREP") {
-        bail!("it is no perf.data file");
+    input.by_ref().take(START).read_to_end(&mut start)?;
+    let mut input = start.as_slice().chain(input);
+    let step = step::this_process(TOOL);
+    if start.starts_with(perf::MAGIC) || start.starts_with(b"2ELIFREP") {
+        // The facts at the end of a file are read before its records.
+        let path = operand.filter(|path| path.as_os_str() != "-");
+        let path = path.unwrap_or(Path::new("/dev/stdin"));
+        let file = length.and_then(|_| File::open(path).ok());
+        return Ok(perf::import(input, file.as_ref(), step, writer)?);
     }
-    // The facts at the end of a file are read before its records.
-    let path = operand.filter(|path| path.as_os_str() != "-").unwrap_or(Path::new("/dev/stdin"));
-    let file = length.and_then(|_| File::open(path).ok());
-    let input = start.as_slice().chain(input);
-    Ok(perf::import(input, file.as_ref(), step::this_process(TOOL), writer)?)
+    let is_compressed = start.starts_with(&[0x1f, 0x8b]);
+    let writer = if profiles::is_cpu_profile(&start) {
+        profiles::import_gperftools(input, step, writer)?
+    } else if !is_compressed && profiles::is_folded(&start) {
+        profiles::import_folded(&mut input, name.as_bytes(), step, writer)?
+    } else {
+        let (writer, left_out) = profiles::import_pprof(input, is_compressed, step, writer)?;
+        if !left_out.is_empty() {
+            let message = format!(
+                "{name}: {} are estimates without a margin of error, and left out",
+                left_out.join(", ")
+            );
+            stage::warn(TOOL, &message);
+        }
+        writer
+    };
+    Ok((perf::Imported::default(), writer))
 }

@@ -28,12 +28,30 @@ pub(crate) struct Place {
     pub(crate) return_address: bool,
     /// The reason for the end of the stack.
     pub(crate) mark: Mark,
+    /// The number of its calls; 0 if its names are unknown.
+    pub(crate) calls: u32,
+}
+
+/// A call of a place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct CallDef {
+    /// The function.
+    pub(crate) name: Vec<u8>,
+    /// The source file; empty if unknown.
+    pub(crate) file: Vec<u8>,
+    /// The line, 0 if unknown.
+    pub(crate) line: u32,
 }
 
 impl Place {
     /// Returns the mark of an incomplete stack.
     pub(crate) fn mark(mark: Mark) -> Self {
-        Self { image: None, offset: 0, kernel: false, return_address: false, mark }
+        Self { image: None, offset: 0, kernel: false, return_address: false, mark, calls: 0 }
+    }
+
+    /// Returns a place of user code.
+    pub(crate) fn in_image(image: u32, offset: u64) -> Self {
+        Self { image: Some(image), offset, ..Self::mark(Mark::None) }
     }
 }
 

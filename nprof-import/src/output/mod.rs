@@ -3,5 +3,5 @@
 mod definitions;
 mod stream;
 
-pub(crate) use definitions::{ImageDef, Place, TaskDef};
-pub(crate) use stream::Output;
+pub(crate) use definitions::{CallDef, ImageDef, Place, TaskDef};
+pub(crate) use stream::{Output, plain_sample};

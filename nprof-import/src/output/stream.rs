@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use nprof_stream::assigned_ids::has_room;
 use nprof_stream::*;
 
-use super::definitions::{ImageDef, Place, TaskDef};
+use rustc_hash::FxHashMap;
+
+use super::definitions::{CallDef, ImageDef, Place, TaskDef};
 
 /// Most frames and nodes of an epoch, as of the recorder.
 const MAX_IDS: usize = 1 << 20;
@@ -17,6 +19,11 @@ pub(crate) struct Output<W: Write> {
     events: Vec<Event>,
     images: Vec<ImageDef>,
     tasks: Vec<TaskDef>,
+    /// The calls of places; number 0 is no calls.
+    calls: Vec<Vec<CallDef>>,
+    call_numbers: FxHashMap<Vec<CallDef>, u32>,
+    function_ids: AssignedIds<Vec<u8>>,
+    file_ids: AssignedIds<Vec<u8>>,
     /// The ids of the epoch, by number of the image or task, and by place.
     image_ids: AssignedIds<u32>,
     task_ids: AssignedIds<u32>,
@@ -44,6 +51,10 @@ impl<W: Write> Output<W> {
             events: Vec::new(),
             images: Vec::new(),
             tasks: Vec::new(),
+            calls: vec![Vec::new()],
+            call_numbers: FxHashMap::default(),
+            function_ids: AssignedIds::default(),
+            file_ids: AssignedIds::default(),
             image_ids: AssignedIds::default(),
             task_ids: AssignedIds::default(),
             frame_ids: AssignedIds::default(),
@@ -79,6 +90,18 @@ impl<W: Write> Output<W> {
     pub(crate) fn task(&mut self, task: TaskDef) -> u32 {
         self.tasks.push(task);
         self.tasks.len() as u32 - 1
+    }
+
+    /// Adds the calls of a place, innermost first; returns their number.
+    pub(crate) fn calls(&mut self, mut calls: Vec<CallDef>) -> u32 {
+        calls.truncate(limits::LINES);
+        if let Some(&number) = self.call_numbers.get(&calls) {
+            return number;
+        }
+        let number = self.calls.len() as u32;
+        self.calls.push(calls.clone());
+        self.call_numbers.insert(calls, number);
+        number
     }
 
     /// Changes the name of a task; the file of an executed image is unknown.
@@ -174,6 +197,8 @@ impl<W: Write> Output<W> {
         self.writer.write(&Record::Epoch(Box::new(epoch)))?;
         // The contents stay: only their ids are new.
         self.image_ids.clear();
+        self.function_ids.clear();
+        self.file_ids.clear();
         self.task_ids.clear();
         self.frame_ids.clear();
         self.node_ids.clear();
@@ -245,7 +270,50 @@ impl<W: Write> Output<W> {
             mark,
             extras,
         }))?;
+        self.write_location(id, place.calls)?;
         Ok(id)
+    }
+
+    fn write_location(&mut self, frame: FrameId, calls: u32) -> io::Result<()> {
+        if calls == 0 {
+            return Ok(());
+        }
+        let mut lines = Vec::new();
+        // Functions and files must be defined before the location.
+        for CallDef { name, file, line } in self.calls[calls as usize].clone() {
+            let function = FunctionId(match self.function_ids.assign(name.clone()) {
+                Assigned::Known(id) => id,
+                Assigned::Exhausted => 0,
+                Assigned::New(id) => {
+                    let function = Function {
+                        id: FunctionId(id),
+                        name: &name,
+                        linkage: b"",
+                        extras: Extras::NONE,
+                    };
+                    self.writer.write(&Record::Function(function))?;
+                    id
+                }
+            });
+            lines.push(Line { function, file: self.file_id(&file)?, line, column: 0 });
+        }
+        let (status, extras) = (Status::Named, Extras::NONE);
+        self.writer.write(&Record::Location(Location { frame, status, lines: &lines, extras }))
+    }
+
+    fn file_id(&mut self, path: &[u8]) -> io::Result<FileId> {
+        if path.is_empty() {
+            return Ok(FileId::NONE);
+        }
+        Ok(FileId(match self.file_ids.assign(path.to_vec()) {
+            Assigned::Known(id) => id,
+            Assigned::Exhausted => 0,
+            Assigned::New(id) => {
+                let extras = Extras::NONE;
+                self.writer.write(&Record::File(SourceFile { id: FileId(id), path, extras }))?;
+                id
+            }
+        }))
     }
 
     fn image_id(&mut self, image: u32) -> io::Result<ImageId> {
@@ -263,6 +331,16 @@ impl<W: Write> Output<W> {
         let extras = extras.extras();
         self.writer.write(&Record::Image(Image { id, kind, build_id, path, extras }))?;
         Ok(id)
+    }
+
+    /// Ends the segment like [`Output::end`], at this time.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(crate) fn end_at(mut self, time: u64) -> io::Result<Writer<W>> {
+        self.last_time = self.last_time.max(time);
+        self.end(true)
     }
 
     /// Ends the segment, and returns its writer. Without `is_whole`, readers see that the source was damaged.
@@ -286,5 +364,19 @@ impl<W: Write> Output<W> {
         }
         self.writer.flush()?;
         Ok(self.writer)
+    }
+}
+
+/// Returns a sample without time, CPU, task and stack, of this weight and a count of 1.
+pub(crate) fn plain_sample(event: EventId, weight: u64) -> Sample<'static> {
+    Sample {
+        time: 0,
+        event,
+        task: TaskId::NONE,
+        cpu: NO_CPU,
+        node: NodeId::NONE,
+        weight,
+        count: 1,
+        extras: Extras::NONE,
     }
 }

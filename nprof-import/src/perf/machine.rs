@@ -186,7 +186,7 @@ impl Machine {
                 Some((image, offset)) => (Some(image), offset),
                 None => (None, address),
             };
-            Place { image, offset, kernel, return_address, mark: Mark::None }
+            Place { image, offset, kernel, return_address, ..Place::mark(Mark::None) }
         };
         let mut stack = Vec::new();
         let (mut kernel, mut is_first, mut users) = (sample.is_kernel, true, 0);

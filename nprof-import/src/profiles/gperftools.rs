@@ -1,0 +1,140 @@
+//! CPU profiles of gperftools (docs/cpuprofile-fileformat.html): words of 64 bits, then the text of
+//! /proc/self/maps.
+
+use std::io::{Read, Write};
+
+use anyhow::bail;
+use nprof_stream::{Event, Head, ImageKind, Measure, RunId, Sample, Step, Writer};
+use rustc_hash::FxHashMap;
+
+use super::error::Error;
+use crate::output::{ImageDef, Output, Place, TaskDef, plain_sample};
+
+/// The longest profile. Its mappings come last, so that all of it is read before the first sample.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// True if this is the beginning of a CPU profile: 0, the length of the rest of the header, and the
+/// version 0.
+pub(crate) fn is_cpu_profile(start: &[u8]) -> bool {
+    let word =
+        |at: usize| start.get(8 * at..8 * at + 8).map(|bytes| bytes.iter().position(|&b| b != 0));
+    word(0) == Some(None) && start.get(8) == Some(&3) && word(2) == Some(None)
+}
+
+/// Imports a profile as one segment.
+///
+/// # Errors
+///
+/// If it is malformed, and if the output fails.
+pub(crate) fn import<W: Write>(
+    input: impl Read,
+    step: Step,
+    writer: Writer<W>,
+) -> anyhow::Result<Writer<W>> {
+    let mut bytes = Vec::new();
+    input.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        bail!("a profile of more than {MAX_BYTES} bytes is not supported");
+    }
+    let mut words = Words { bytes: &bytes, at: 0 };
+    let header = [words.next()?, words.next()?, words.next()?, words.next()?];
+    // Later versions have a longer header, after which the samples begin.
+    for _ in 2..header[1].min(64) {
+        words.next()?;
+    }
+    let period = header[3].saturating_mul(1000);
+    let mut samples = Vec::new();
+    loop {
+        let (count, depth) = (words.next()?, words.next()?);
+        let offset = words.at as u64;
+        // The trailer is a sample of nothing.
+        if count == 0 {
+            words.next()?;
+            break;
+        }
+        if depth > words.left() as u64 / 8 {
+            let problem = "a stack is longer than the file";
+            return Err(Error::Damaged { offset, problem }.into());
+        }
+        let stack: Result<Vec<u64>, Error> = (0..depth).map(|_| words.next()).collect();
+        samples.push((count, stack?));
+    }
+    let maps = mappings(&bytes[words.at..]);
+    let command = maps.first().map_or(&b""[..], |(.., path)| path);
+    let run = RunId(samples.len() as u64 + 1);
+    let head = Head { run, command: command.to_vec(), ..Head::default() };
+    let mut output = Output::begin(writer, head, step)?;
+    let event = output.event(Event {
+        name: b"cpu".to_vec(),
+        unit: b"ns".to_vec(),
+        measure: Measure::CpuTime,
+        period: Some(period).filter(|&period| period > 0),
+        ..Event::default()
+    })?;
+    let comm = command.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+    let task = output.task(TaskDef { time: 0, pid: 0, tid: 0, parent: None, comm });
+    let mut images: FxHashMap<Vec<u8>, u32> = FxHashMap::default();
+    for (count, addresses) in samples {
+        let mut stack = Vec::with_capacity(addresses.len());
+        for (index, address) in addresses.into_iter().enumerate() {
+            let found = maps.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
+            let place = match found {
+                Some((start, _, offset, path)) => {
+                    let path = path.clone();
+                    let def = ImageDef {
+                        kind: ImageKind::Elf,
+                        build_id: Vec::new(),
+                        path: path.clone(),
+                        base: None,
+                    };
+                    let image = *images.entry(path).or_insert_with(|| output.image(def));
+                    Place::in_image(image, address.wrapping_sub(*start).wrapping_add(*offset))
+                }
+                None => Place { offset: address, ..Place::mark(nprof_stream::Mark::None) },
+            };
+            // The leaf was interrupted, the others are return addresses.
+            stack.push(Place { return_address: index > 0, ..place });
+        }
+        stack.reverse();
+        let weight = period.saturating_mul(count);
+        output.sample(Sample { count, ..plain_sample(event, weight) }, task, &stack)?;
+    }
+    Ok(output.end(true)?)
+}
+
+/// The words of a file.
+struct Words<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Words<'_> {
+    fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    fn next(&mut self) -> Result<u64, Error> {
+        let word = self.bytes.get(self.at..self.at + 8).and_then(|bytes| bytes.try_into().ok());
+        let (offset, problem) = (self.at as u64, "the file ends within its samples");
+        let word = word.ok_or(Error::Damaged { offset, problem })?;
+        self.at += 8;
+        Ok(u64::from_le_bytes(word))
+    }
+}
+
+/// Returns start, end, file offset and path of the executable mappings of files.
+fn mappings(text: &[u8]) -> Vec<(u64, u64, u64, Vec<u8>)> {
+    let mapping = |line: &[u8]| {
+        let text = String::from_utf8_lossy(line);
+        let mut fields = text.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let permissions = fields.next()?;
+        let offset = fields.next()?;
+        let path = fields.nth(2)?;
+        let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+        // Addresses of samples are code.
+        let is_code = permissions.contains('x');
+        is_code.then_some((number(start)?, number(end)?, number(offset)?, path.into()))
+    };
+    text.split(|&byte| byte == b'\n').filter_map(mapping).collect()
+}

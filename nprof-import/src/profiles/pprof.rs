@@ -1,0 +1,286 @@
+//! pprof: profile.proto, compressed with gzip or not.
+//!
+//! Only sums of samples are imported. The numbers of heap, mutex and block profiles are estimates that
+//! their writers have scaled up: they are no numbers of observations, which margins of error follow from.
+
+use std::io::{Read, Write};
+
+use anyhow::bail;
+use flate2::read::MultiGzDecoder;
+use nprof_pprof::{Location, Profile, ValueType};
+use nprof_stream::{Event, EventId, Head, ImageKind, Mark, Measure, RunId, Sample, Step, Writer};
+use prost::Message;
+use rustc_hash::FxHashMap;
+
+use super::error::Error;
+use crate::output::{CallDef, ImageDef, Output, Place, TaskDef, plain_sample};
+
+/// The longest profile after decompression; decoded it takes some times as much memory.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// An event of a profile.
+struct Value {
+    event: Event,
+    /// The index of its numbers of observations, and of its weights.
+    count: usize,
+    weight: usize,
+    /// Units of the stream in one of the profile.
+    factor: u64,
+}
+
+/// Imports a profile as one segment. Returns the names of the values that were left out.
+///
+/// # Errors
+///
+/// If it is malformed or has no samples, and if the output fails.
+pub(crate) fn import<W: Write>(
+    mut input: impl Read,
+    is_compressed: bool,
+    step: Step,
+    writer: Writer<W>,
+) -> anyhow::Result<(Writer<W>, Vec<String>)> {
+    let mut bytes = Vec::new();
+    if is_compressed {
+        MultiGzDecoder::new(input).take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    } else {
+        input.by_ref().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() as u64 > MAX_BYTES {
+        bail!("a profile of more than {MAX_BYTES} bytes after decompression is not supported");
+    }
+    let profile = Profile::decode(&bytes[..])
+        .map_err(|error| Error::Malformed(format!("it is no pprof file: {error}")))?;
+    // The decoded profile takes more memory than the bytes.
+    drop(bytes);
+    let strings = Strings(&profile.string_table);
+    let (values, left_out) = values(&profile, strings);
+    if profile.sample_type.is_empty() {
+        bail!("it has no format that is read: perf.data, pprof, folded stacks, gperftools");
+    }
+    if values.is_empty() {
+        bail!(
+            "it has no numbers of samples, but {}: estimates, of which margins of error are unknown",
+            left_out.join(", ")
+        );
+    }
+    let mut reader = Importer::begin(&profile, strings, step, writer)?;
+    let mut events = Vec::new();
+    for value in &values {
+        events.push(reader.output.event(value.event.clone())?);
+    }
+    reader.samples(&values, &events)?;
+    let end = profile.time_nanos.saturating_add(profile.duration_nanos).max(0) as u64;
+    let writer = reader.output.end_at(end)?;
+    Ok((writer, left_out))
+}
+
+#[derive(Clone, Copy)]
+struct Strings<'a>(&'a [String]);
+
+impl<'a> Strings<'a> {
+    fn get(self, index: i64) -> &'a str {
+        usize::try_from(index).ok().and_then(|index| self.0.get(index)).map_or("", String::as_str)
+    }
+}
+
+/// Returns the values that are sums of samples, and the names of the others.
+fn values(profile: &Profile, strings: Strings<'_>) -> (Vec<Value>, Vec<String>) {
+    let named = |value: &ValueType| (strings.get(value.r#type), strings.get(value.unit));
+    let types: Vec<(&str, &str)> = profile.sample_type.iter().map(named).collect();
+    let (mut values, mut left_out) = (Vec::new(), Vec::new());
+    // Numbers of observations come before the weights that they belong to.
+    let is_count = |index: usize, of: &str| {
+        let (name, unit) = types[index];
+        unit == "count" && (name == "samples" || name.strip_suffix("_samples") == Some(of))
+    };
+    for (index, &(name, unit)) in types.iter().enumerate() {
+        let next = types.get(index + 1).map_or("", |next| next.0);
+        if is_count(index, next) && index + 1 < types.len() {
+            continue;
+        }
+        let count = index.checked_sub(1).filter(|&before| is_count(before, name));
+        // A number of samples without a weight is both.
+        let count = count.or_else(|| is_count(index, "").then_some(index));
+        let Some(count) = count else {
+            left_out.push(name.to_owned());
+            continue;
+        };
+        let (measure, factor) = measure(name, unit);
+        let period = profile.period_type.filter(|period| named(period) == (name, unit));
+        let period = period.and_then(|_| u64::try_from(profile.period).ok());
+        let event = Event {
+            name: name.as_bytes().to_vec(),
+            unit: measure.unit().into(),
+            measure,
+            period: period.filter(|&period| period > 0).map(|period| period.saturating_mul(factor)),
+            ..Event::default()
+        };
+        values.push(Value { event, count, weight: index, factor });
+    }
+    (values, left_out)
+}
+
+/// Returns the measure of a value, and the units of the stream in one of its own.
+fn measure(name: &str, unit: &str) -> (Measure, u64) {
+    let factor = match unit {
+        "nanoseconds" => 1,
+        "microseconds" => 1_000,
+        "milliseconds" => 1_000_000,
+        "seconds" => 1_000_000_000,
+        "bytes" => return (Measure::Bytes, 1),
+        "cycles" => return (Measure::Cycles, 1),
+        _ => return (Measure::Count, 1),
+    };
+    let is_cpu = name == "cpu" || name.starts_with("cpu-clock") || name.starts_with("task-clock");
+    (if is_cpu { Measure::CpuTime } else { Measure::WallTime }, factor)
+}
+
+struct Importer<'a, W: Write> {
+    profile: &'a Profile,
+    strings: Strings<'a>,
+    output: Output<W>,
+    locations: FxHashMap<u64, &'a Location>,
+    functions: FxHashMap<u64, &'a nprof_pprof::Function>,
+    places: FxHashMap<u64, Place>,
+    images: FxHashMap<u64, u32>,
+    tasks: FxHashMap<(u32, u32, Vec<u8>), u32>,
+}
+
+impl<'a, W: Write> Importer<'a, W> {
+    fn begin(
+        profile: &'a Profile,
+        strings: Strings<'a>,
+        step: Step,
+        writer: Writer<W>,
+    ) -> anyhow::Result<Self> {
+        let time = Some(profile.time_nanos.max(0) as u64).filter(|&time| time > 0);
+        let program = profile.mapping.first().map_or("", |first| strings.get(first.filename));
+        let command = profile
+            .comment
+            .iter()
+            .find_map(|&comment| strings.get(comment).strip_prefix("command: "));
+        let head = Head {
+            run: RunId(time.unwrap_or(1)),
+            clock: if time.is_some() { b"realtime".to_vec() } else { Vec::new() },
+            time,
+            utc: time,
+            command: command.unwrap_or(program).as_bytes().to_vec(),
+            ..Head::default()
+        };
+        let output = Output::begin(writer, head, step)?;
+        let locations = profile.location.iter().map(|location| (location.id, location)).collect();
+        let functions = profile.function.iter().map(|function| (function.id, function)).collect();
+        let (places, images, tasks) = Default::default();
+        Ok(Self { profile, strings, output, locations, functions, places, images, tasks })
+    }
+
+    fn samples(&mut self, values: &[Value], events: &[EventId]) -> anyhow::Result<()> {
+        let time = self.profile.time_nanos.max(0) as u64;
+        let profile = self.profile;
+        for sample in &profile.sample {
+            // Leaf first.
+            let mut stack: Vec<Place> =
+                sample.location_id.iter().map(|&id| self.place(id)).collect();
+            stack.reverse();
+            let task = self.task(sample);
+            for (value, &event) in values.iter().zip(events) {
+                let number = |index: usize| sample.value.get(index).copied().unwrap_or(0);
+                let [count, weight] = [number(value.count), number(value.weight)];
+                // Differences of profiles have negative values.
+                if count < 0 || weight < 0 {
+                    bail!("it has negative values: it is the difference of two profiles");
+                }
+                if count == 0 && weight == 0 {
+                    continue;
+                }
+                let weight = (weight as u64).saturating_mul(value.factor);
+                let count = count as u64;
+                let sample = Sample { time, count, ..plain_sample(event, weight) };
+                self.output.sample(sample, task, &stack)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn task(&mut self, sample: &nprof_pprof::Sample) -> u32 {
+        let find = |key: &str| sample.label.iter().find(|label| self.strings.get(label.key) == key);
+        let number = |key| find(key).and_then(|label| u32::try_from(label.num).ok()).unwrap_or(0);
+        let program = self.profile.mapping.first();
+        let program = program.map_or("", |first| self.strings.get(first.filename));
+        let program = program.rsplit('/').next().unwrap_or_default();
+        let comm = find("comm").map_or(program, |label| self.strings.get(label.str));
+        let (pid, tid, comm) = (number("pid"), number("tid"), comm.as_bytes().to_vec());
+        *self
+            .tasks
+            .entry((pid, tid, comm.clone()))
+            .or_insert_with(|| self.output.task(TaskDef { time: 0, pid, tid, parent: None, comm }))
+    }
+
+    fn place(&mut self, id: u64) -> Place {
+        if let Some(&place) = self.places.get(&id) {
+            return place;
+        }
+        let place = match self.locations.get(&id).copied() {
+            Some(location) => self.new_place(location),
+            // The profile does not define it.
+            None => Place { offset: id, ..Place::mark(Mark::None) },
+        };
+        self.places.insert(id, place);
+        place
+    }
+
+    fn new_place(&mut self, location: &'a Location) -> Place {
+        let call = |line: &nprof_pprof::Line| {
+            let function = self.functions.get(&line.function_id)?;
+            Some(CallDef {
+                name: self.strings.get(function.name).as_bytes().to_vec(),
+                file: self.strings.get(function.filename).as_bytes().to_vec(),
+                line: u32::try_from(line.line).unwrap_or(0),
+            })
+        };
+        let calls: Vec<CallDef> = location.line.iter().filter_map(call).collect();
+        // nprof-export writes the mark of an incomplete stack as a function.
+        let mark = calls.first().and_then(|call| {
+            let word = call.name.strip_prefix(b"[incomplete:")?.strip_suffix(b"]")?;
+            Mark::from_word(word)
+        });
+        if let Some(mark) = mark.filter(|_| location.mapping_id == 0) {
+            return Place::mark(mark);
+        }
+        let (image, offset) = self.image(location);
+        let calls = if calls.is_empty() { 0 } else { self.output.calls(calls) };
+        Place { calls, ..Place::in_image(image, offset) }
+    }
+
+    /// Returns the number of the image of a location, and the offset in it.
+    fn image(&mut self, location: &Location) -> (u32, u64) {
+        let mapping = self.profile.mapping.iter().find(|mapping| mapping.id == location.mapping_id);
+        let has_address = mapping.is_some() && location.address > 0;
+        let offset = match mapping {
+            Some(mapping) if has_address => location
+                .address
+                .wrapping_sub(mapping.memory_start)
+                .wrapping_add(mapping.file_offset),
+            // Profiles of interpreters have no addresses: the number of the location replaces it.
+            _ => location.id,
+        };
+        let strings = self.strings;
+        let image = *self.images.entry(location.mapping_id).or_insert_with(|| {
+            let path = mapping.map_or("", |mapping| strings.get(mapping.filename));
+            let path = if path.is_empty() { "[pprof]" } else { path };
+            let build_id = mapping.map_or("", |mapping| strings.get(mapping.build_id));
+            let (kind, path) = (ImageKind::Elf, path.as_bytes().to_vec());
+            let build_id = hexadecimal(build_id).unwrap_or_default();
+            self.output.image(ImageDef { kind, build_id, path, base: None })
+        });
+        (image, offset)
+    }
+}
+
+/// Returns the bytes of hexadecimal digits. None for other text, such as Go's own build IDs.
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}

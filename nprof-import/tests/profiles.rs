@@ -1,0 +1,137 @@
+//! Profiles of other programs: folded stacks, pprof and gperftools come back as they were.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use nprof_tests::{ODD_NAME, Shell, have, heap, odd_names, rows, waits};
+
+/// Returns self samples, self and total weight of a function in an event.
+#[track_caller]
+fn row(shell: &Shell, stream: &str, event: &str, function: &str) -> [u64; 3] {
+    let table = shell.run(&format!(
+        "nprof-flat --match event=^{event}$ --by function --format tsv -n 0 {stream}"
+    ));
+    let rows = rows(&table.out);
+    let row = rows.iter().find(|row| row.text("function") == function);
+    let row = row.unwrap_or_else(|| panic!("no {function}: {table:?}"));
+    ["self_samples", "self", "total"].map(|column| row.text(column).parse().unwrap())
+}
+
+#[test]
+fn folded_stacks_come_back_as_they_were() {
+    let shell = Shell::new();
+    shell.write("odd.nprof", odd_names());
+    shell.run("nprof-paths --event cpu-clock --format folded odd.nprof > a.folded").quiet();
+    shell.run("nprof-import a.folded > b.nprof").quiet();
+    shell.run("nprof-format check b.nprof").quiet();
+    shell.run("nprof-paths --format folded b.nprof > b.folded").quiet();
+    shell.run("cmp a.folded b.folded").quiet();
+    assert_eq!(row(&shell, "b.nprof", "samples", ODD_NAME)[0], 2);
+    shell.write("bad", "a;b 1\na;c\n");
+    let run = shell.run("nprof-import bad > x.nprof");
+    assert_eq!(run.status, 2, "{run:?}");
+    assert!(run.err.contains("bad: line 2: "), "{run:?}");
+}
+
+#[test]
+fn pprof_file_comes_back_with_the_numbers_of_the_stream() {
+    let shell = Shell::new();
+    shell.write("waits.nprof", waits());
+    shell.run("nprof-export --to pprof -o p.pb.gz waits.nprof 2> /dev/null").quiet();
+    let run = shell.run("nprof-import p.pb.gz > x.nprof");
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{run:?}");
+    shell.run("nprof-format check x.nprof").quiet();
+    assert_eq!(row(&shell, "x.nprof", "cpu-clock", "crc"), [4, 4_000_000, 4_000_000]);
+    assert_eq!(row(&shell, "x.nprof", "cpu-clock", "handle"), [2, 2_000_000, 6_000_000]);
+    assert_eq!(row(&shell, "x.nprof", "blocked", "ep_poll"), [28, 28_000_000, 28_000_000]);
+    // Not compressed, and from a pipe.
+    shell.run("zcat p.pb.gz | nprof-import > y.nprof").quiet();
+    assert_eq!(row(&shell, "y.nprof", "cpu-clock", "crc"), [4, 4_000_000, 4_000_000]);
+}
+
+#[test]
+fn estimates_are_no_samples() {
+    let shell = Shell::new();
+    // The types of a heap profile of Go: varints of string indices, then the strings.
+    shell.write("heap.pb", b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04\x32\x00\x32\x0dinuse_objects\x32\x05count\x32\x0binuse_space\x32\x05bytes");
+    let run = shell.run("nprof-import heap.pb > x.nprof");
+    assert_eq!(run.status, 2, "{run:?}");
+    assert!(run.err.contains("inuse_objects, inuse_space: estimates"), "{run:?}");
+    shell.write("heap.nprof", heap());
+    shell.run("nprof-export --to pprof heap.nprof 2> /dev/null | nprof-import > y.nprof").quiet();
+    assert_eq!(row(&shell, "y.nprof", "heap\\.alloc", "grow"), [256, 1_048_576, 1_048_576]);
+}
+
+#[test]
+fn program_of_go_is_imported_as_pprof_shows_it() {
+    if !have(&["go"]) {
+        return;
+    }
+    let shell = Shell::new();
+    shell.write(
+        "main.go",
+        "package main\nimport (\"os\"; \"runtime/pprof\"; \"time\")\n\
+         //go:noinline\nfunc spin(x uint32) uint32 { for i := 0; i < 1000000; i++ { x = x*1664525 + 1013904223 }; return x }\n\
+         func main() { f, _ := os.Create(\"cpu.pb.gz\"); pprof.StartCPUProfile(f); x := uint32(1)\n\
+         for t := time.Now(); time.Since(t) < 500*time.Millisecond; { x = spin(x) }\n\
+         pprof.StopCPUProfile(); f.Close(); os.Exit(int(x & 0)) }\n",
+    );
+    let run = shell
+        .run("HOME=$PWD GOCACHE=$PWD/cache GO111MODULE=off go build -o prog main.go && ./prog");
+    if run.status != 0 {
+        return nprof_tests::skipped(&format!("go cannot build: {}", run.err));
+    }
+    shell.run("nprof-import cpu.pb.gz > x.nprof").quiet();
+    let [samples, weight, _] = row(&shell, "x.nprof", "cpu", "main.spin");
+    let top = shell.run("HOME=$PWD go tool pprof -top -unit=ns cpu.pb.gz").out;
+    let line = top.lines().find(|line| line.contains("main.spin")).unwrap_or_default();
+    assert_eq!(line.split_whitespace().next(), Some(&*format!("{weight}ns")), "{top}");
+    assert_eq!(weight, samples * 10_000_000);
+}
+
+#[test]
+fn gperftools_profile_has_its_samples() {
+    let shell = Shell::new();
+    let words: [u64; 18] =
+        [0, 3, 0, 10_000, 0, 5, 2, 0x401010, 0x401020, 2, 1, 0x7fff0, 0, 1, 0, 0, 0, 0];
+    let mut bytes: Vec<u8> = words[..15].iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.extend(b"00400000-00402000 r-xp 00000000 08:01 12 /bin/prog\n");
+    shell.write("prof", &bytes);
+    shell.run("nprof-import prof > x.nprof").quiet();
+    shell.run("nprof-format check x.nprof").quiet();
+    assert_eq!(row_of_address(&shell, "prog+0x1010"), (5, 50_000_000));
+    assert_eq!(row_of_address(&shell, "[unknown]+0x7fff0"), (2, 20_000_000));
+    for length in [40, 60, 100] {
+        shell.write("cut", &bytes[..length]);
+        let run = shell.run("nprof-import cut > y.nprof");
+        assert_eq!(run.status, 2, "{run:?}");
+        assert!(run.err.contains("cut: byte "), "{run:?}");
+    }
+}
+
+fn row_of_address(shell: &Shell, address: &str) -> (u64, u64) {
+    let table = shell.run("nprof-flat --format tsv -n 0 x.nprof 2> /dev/null").out;
+    let rows = rows(&table);
+    let row = rows.iter().find(|row| row.text("function") == address).expect(&table);
+    (row.text("self_samples").parse().unwrap(), row.text("self").parse().unwrap())
+}
+
+#[test]
+fn damaged_profile_is_an_error_and_never_a_panic() {
+    let shell = Shell::new();
+    shell.write("waits.nprof", waits());
+    shell.run("nprof-export --to pprof waits.nprof 2> /dev/null | zcat > p.pb").quiet();
+    let whole = shell.read("p.pb");
+    for at in (0..whole.len()).step_by(whole.len() / 40) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x55;
+        shell.write("damaged.pb", &damaged);
+        let run = shell.run("nprof-import damaged.pb > x.nprof");
+        assert!([0, 2].contains(&run.status), "byte {at}: {run:?}");
+        assert!(!run.err.contains("panicked"), "byte {at}: {run:?}");
+    }
+    shell.write("noise", b"\x00\xff\xfe no profile");
+    assert_eq!(shell.run("nprof-import noise > x.nprof").status, 2);
+    shell.write("empty", b"");
+    let run = shell.run("nprof-import empty > x.nprof");
+    assert!(run.status == 2 && run.err.contains("no format"), "{run:?}");
+}
