@@ -15,8 +15,8 @@ CARGO     = cargo
 TARGET    = $(or $(CARGO_TARGET_DIR),target)
 BIN       = $(abspath $(TARGET))/release
 DEMO      = $(TARGET)/demo
-TOOLS     = nprof nprof-record nprof-symbolize nprof-blame nprof-flat nprof-paths nprof-diff nprof-format \
-            nprof-export nprof-import
+TOOLS     = nprof nprof-record nprof-symbolize nprof-blame nprof-flat nprof-paths nprof-annotate nprof-diff \
+            nprof-format nprof-export nprof-import
 CXX       = g++
 DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 

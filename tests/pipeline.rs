@@ -85,6 +85,7 @@ fn usage_error_prints_message_and_no_output() {
         ("nprof-blame", 2),
         ("nprof-flat", 2),
         ("nprof-paths", 2),
+        ("nprof-annotate", 2),
         ("nprof-diff", 2),
         ("nprof-format text", 2),
         ("nprof-export --to pprof", 2),
@@ -110,6 +111,7 @@ fn rejects_file_that_is_no_stream() {
         "nprof-blame",
         "nprof-flat",
         "nprof-paths",
+        "nprof-annotate",
         "nprof-format text",
         "nprof-export --to pprof",
     ] {

@@ -153,7 +153,7 @@ def complete():
                 chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in EMPTY)))
     write("complete/48-optional-kinds.nprof", segment(
         0, record(111, "x-note\té -".encode()), record(112), record(127, b"\0\n"),
-        record(69, b"ab")), segment_text(0, "x-note\té -", "?112\t", "?127\t000a", "?69\t6162"))
+        record(107, b"ab")), segment_text(0, "x-note\té -", "?112\t", "?127\t000a", "?107\t6162"))
     write("complete/49-epoch-and-extras.nprof", block(0, 0, HEAD, record(8, 1, 2, 0, string(
         b"ext4"), b"base=0xff\tx=a=b")) + block(1, 0, record(3, b"number=1"), record(
             67, 1, 1, 1, 0, 0, 0, 0, b"by=\\xff"), record(
@@ -220,6 +220,14 @@ def complete():
             4, b"samples=0\trecords=2\tlost=0" + ends.encode())), [
                 EMPTY_TEXT[0], LINES[0][2], "X\t109\t1\ttimes\t-\t" + times.decode(),
                 "@end\tsamples=0\trecords=2\tlost=0" + ends])
+    # Rows: offset, function, file, line, column; the offset is the distance from the row before.
+    rows, callees = bytes([0, 1, 1, 7, 2, 0, 2, 1, 9, 0, 3, 2, 1, 10, 0]), bytes([3, 3, 0, 0, 0])
+    write("complete/68-code.nprof", segment(
+        0, record(69, 1, 0x1140, string(b"x86_64"), string(b"\x90\x90\x90\xc3"), string(rows),
+                  string(callees)),
+        record(69, 2, 0, string(b""), string(b""), string(b""), string(b""), b"x=1")),
+        segment_text(0, "C\t1\t0x1140\tx86_64\t909090c3\t0,1,1,7,2;0,2,1,9,0;3,2,1,10,0\t3,3,0,0,0",
+                     "C\t2\t0x0\t-\t-\t-\t-\tx=1"))
 
 
 def truncated():
@@ -353,6 +361,15 @@ def damaged():
             ("pairs-with-a-control-character", record(64, b"tool=a\n"))], 40):
         write(f"damaged/{number}-{name}.nprof", block(0, 0, HEAD, bad) + block(1, 0, NO_SAMPLES),
               EMPTY_TEXT)
+    for number, (name, bad) in enumerate([
+            ("rows-of-code-that-are-cut-off", record(69, 1, 0, 0, 0, string(bytes([0, 1, 1, 7])), 0)),
+            ("row-of-code-too-far", record(69, 1, 0, 0, 0, string(
+                varint((1 << 32) - 1) + bytes(4) + bytes([1, 0, 0, 0, 0])), 0)),
+            ("code-too-long", record(69, 1, 0, 0, string(bytes((1 << 16) + 1)), 0, 0))], 95):
+        write(f"damaged/{number}-{name}.nprof", block(0, 0, HEAD, bad) + block(1, 0, NO_SAMPLES),
+              EMPTY_TEXT)
+    write("damaged/98-rows-of-code-that-descend.txt", spelled(
+        EMPTY_TEXT[:1] + ["C\t1\t0x0\t-\t-\t2,0,0,0,0;1,0,0,0,0\t-"] + EMPTY_TEXT[1:]), EMPTY_TEXT)
     # Times and omitted fields of samples refer to the previous record: no record after the malformed
     # one in the same block is reliable.
     joined = block(1, 1, record(66, 1, string(EMPTY)))

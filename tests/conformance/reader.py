@@ -17,6 +17,7 @@ HEADER = struct.Struct("<8sBBBBIQIQQI")
 VERDICTS = ["complete", "truncated", "damaged"]  # from best to worst
 LIMIT_ID, LIMIT_STRING, LIMIT_FRAMES, LIMIT_GROUPS = 1 << 26, 1 << 16, 1 << 16, 4096
 LIMIT_PAYLOAD, LIMIT_BODY, LIMIT_LINE = 1 << 20, (1 << 20) - 4, 4 << 20
+LIMIT_CODE, LIMIT_ROWS = 1 << 16, 1 << 18
 
 class Damage(Exception): """The bytes are no record."""
 class Refused(Exception): """Not a stream, or one that needs a newer reader."""
@@ -80,6 +81,20 @@ def group(field):
     parts = field.split(",")
     need(len(parts) == 4, f"{field!r} is no function,file,line,column")
     return ",".join(check(part) for check, part in zip((REF, REF, SHORT, SHORT), parts))
+def rows(field):
+    """Checks the rows of code: their offsets ascend."""
+    last, size = 0, 0
+    for offset, *others in [] if field == "-" else [row.split(",") for row in field.split(";")]:
+        group(",".join(others))
+        need(int(SHORT(offset)) >= last, "rows that do not ascend")
+        numbers = [int(offset) - last, *map(int, others)]
+        size += sum(max(1, (value.bit_length() + 6) // 7) for value in numbers)
+        last = int(offset)
+    need(size <= LIMIT_ROWS, "too many rows")
+    return field
+def hexadecimal(limit):
+    digits = pattern("-|([0-9a-f]{2})+")
+    return lambda field: need(len(field) <= 2 * limit and digits(field), "too many bytes")
 def pair(field):
     key, sign, value = field.partition("=")
     need(re.fullmatch("[a-z0-9_.]+", key) and sign, f"{field!r} is no key=value")
@@ -114,6 +129,14 @@ class Body:
     def flags(self):
         flags, mark = self.byte(), self.byte()
         return {0: "u", 1: "k", 2: "u,ra", 3: "k,ra"}.get(flags, "") + (f",?{mark}" if mark else "")
+    def rows(self):
+        size = self.varint()
+        need(size <= LIMIT_ROWS, "too many rows")
+        body, last, found = Body(self.take(size), 0), 0, []
+        while body.at < body.end:
+            last += body.varint()
+            found.append(",".join([str(last), *(body.number() for _ in range(4))]))
+        return ";".join(found) or "-"
     def sample(self):
         given, time, node = int(GIVEN(str(self.byte()))), self.time(), FIELD["ref"][0](self)
         for bit, name in enumerate(["ref", "ref", "cpu", "number"]):
@@ -168,6 +191,8 @@ FIELD = {  # how to take a field from a body, and its check
     "cause": (lambda body: f"?{body.byte()}", choice("ring throttle recorder damage")),
     "status": (lambda body: f"?{body.byte()}", choice(
         "named no-symbol stripped no-image mismatch unreadable restricted anonymous")),
+    "code": (lambda body: body.take(body.varint()).hex() or "-", hexadecimal(LIMIT_CODE)),
+    "rows": (Body.rows, rows),
     "group": (lambda body: ",".join(body.number() for _ in range(4)), group),
 }
 HEAD, END, TEXT_LINE = 1, 4, 111
@@ -175,7 +200,8 @@ LAYOUT = {HEAD: "@nprof", 2: "@event", 3: "@epoch", END: "@end", 5: "@run", 6: "
           8: "I id image build string", 9: "T id time short short ref string", 11: "N id ref",
           10: "F id ref offset flags", 32: "S time ref ref cpu ref number number",
           33: "X time ref change string", 34: "L time ref cpu ref number cause",
-          65: "U id string string", 66: "D id string", 67: "Y id status", 68: "@naming"}
+          65: "U id string string", 66: "D id string", 67: "Y id status", 68: "@naming",
+          69: "C id offset string code rows rows"}
 LAYOUT = {kind: words.split() for kind, words in LAYOUT.items()}
 KINDS = {word: kind for kind, (word, *_) in LAYOUT.items()}
 # The keys of pairs; those with a star are required, and those with a # are numbers.

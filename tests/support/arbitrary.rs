@@ -46,6 +46,17 @@ fn extras() -> impl Strategy<Value = Extras<'static>> {
     ]
 }
 
+fn line() -> impl Strategy<Value = Line> {
+    (id_or_none(), id_or_none(), any::<u32>(), any::<u32>()).prop_map(
+        |(function, file, line, column)| Line {
+            function: FunctionId(function),
+            file: FileId(file),
+            line,
+            column,
+        },
+    )
+}
+
 /// The formats of fields, under the names that they have in the table of kinds.
 mod formats {
     use super::*;
@@ -116,6 +127,28 @@ mod formats {
         }
     }
 
+    pub(super) struct HexBytes;
+    impl Format<&'static [u8]> for HexBytes {
+        fn values() -> BoxedStrategy<&'static [u8]> {
+            BuildId::values()
+        }
+    }
+
+    pub(super) struct Rows;
+    impl Format<CodeRows<'static>> for Rows {
+        fn values() -> BoxedStrategy<CodeRows<'static>> {
+            let row = (0..90_u32, line()).prop_map(|(offset, line)| CodeRow { offset, line });
+            vec(row, 0..6)
+                .prop_map(|mut rows| {
+                    rows.sort_by_key(|row| row.offset);
+                    let mut encoded = Vec::new();
+                    CodeRows::encode(&rows, &mut encoded);
+                    CodeRows::from_encoded(encoded.leak()).expect("they were encoded just now")
+                })
+                .boxed()
+        }
+    }
+
     pub(super) struct Enumeration;
     impl<T: From<u8> + std::fmt::Debug + 'static> Format<T> for Enumeration {
         fn values() -> BoxedStrategy<T> {
@@ -163,15 +196,7 @@ impl Generate for Nodes<'static> {
 
 impl Generate for Location<'static> {
     fn values() -> BoxedStrategy<Self> {
-        let line = (id_or_none(), id_or_none(), any::<u32>(), any::<u32>()).prop_map(
-            |(function, file, line, column)| Line {
-                function: FunctionId(function),
-                file: FileId(file),
-                line,
-                column,
-            },
-        );
-        (id(), any::<u8>(), vec(line, 0..4), extras())
+        (id(), any::<u8>(), vec(line(), 0..4), extras())
             .prop_map(|(frame, status, lines, extras)| Location {
                 frame: FrameId(frame),
                 status: Status::from_number(status),

@@ -5,13 +5,14 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The names of all tools.
-pub const TOOLS: [&str; 10] = [
+pub const TOOLS: [&str; 11] = [
     "nprof",
     "nprof-record",
     "nprof-symbolize",
     "nprof-blame",
     "nprof-flat",
     "nprof-paths",
+    "nprof-annotate",
     "nprof-diff",
     "nprof-format",
     "nprof-export",

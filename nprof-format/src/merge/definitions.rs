@@ -2,6 +2,7 @@
 
 use nprof_stream::body::{Scratch, push_body, read_body};
 use nprof_stream::*;
+use rustc_hash::FxHashMap;
 
 /// The kinds of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub(super) struct Definitions {
     bodies: [IdTable<Body>; KINDS],
     /// By frame; empty for a frame without a location.
     locations: IdTable<Body>,
+    /// By frame, the code around it; the bytes of several records may follow each other.
+    codes: FxHashMap<u32, Vec<Body>>,
     nodes: IdTable<(NodeId, FrameId)>,
     /// The most recently defined event.
     pub(super) last_event: EventId,
@@ -74,12 +77,22 @@ impl Definitions {
                 }
                 return;
             }
+            Record::Code(code) => {
+                let frame = code.frame.0;
+                if self.bodies[IdKind::Frame as usize].get(frame).is_some() {
+                    self.codes.entry(frame).or_default().push(body(definition));
+                }
+                return;
+            }
             _ => return,
         };
         known.redefined(of, id);
         // The location belongs to the previous meaning of the id.
         if of == IdKind::Frame && self.locations.get(id).is_some() {
             self.locations.insert(id, Body::default());
+        }
+        if of == IdKind::Frame {
+            self.codes.remove(&id);
         }
         if let Record::Event(event) = definition {
             self.last_event = event.id;
@@ -110,6 +123,7 @@ impl Definitions {
     pub(super) fn forget(&mut self) {
         self.bodies.iter_mut().for_each(IdTable::clear);
         self.locations.clear();
+        self.codes.clear();
         self.nodes.clear();
         self.last_event = EventId::NONE;
     }
@@ -140,6 +154,11 @@ impl Definitions {
             Record::Location(location) => Some(location),
             _ => None,
         }
+    }
+
+    /// Returns the bodies of the code around a frame.
+    pub(super) fn codes(&self, frame: FrameId) -> &[Body] {
+        self.codes.get(&frame.0).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the parent and the frame of a node.

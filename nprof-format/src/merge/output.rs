@@ -41,6 +41,8 @@ struct Ids {
     contents: [AssignedIds<Body>; KINDS],
     nodes: AssignedNodes,
     tasks: usize,
+    /// The code that was written: its image and offset.
+    codes: FxHashSet<(ImageId, u64)>,
 }
 
 /// The totals in the end of the merged segment.
@@ -252,6 +254,16 @@ impl<'a, W: Write> Output<'a, W> {
     /// Writes another location of a frame, with ids of the output.
     pub(super) fn locate(&mut self, location: Location<'_>) -> io::Result<()> {
         self.writer.write(&Record::Location(location))
+    }
+
+    /// True if the epoch has no code at this offset of an image yet; the caller must then write it.
+    pub(super) fn begin_code(&mut self, image: ImageId, offset: u64) -> bool {
+        self.ids.codes.insert((image, offset))
+    }
+
+    /// Writes code, with ids of the output.
+    pub(super) fn code(&mut self, code: Code<'_>) -> io::Result<()> {
+        self.writer.write(&Record::Code(code))
     }
 
     /// Defines a task; its parent has an id of the output.

@@ -22,6 +22,8 @@ pub(super) enum Item {
     Task(TaskId),
     /// Another location of a frame that has been written.
     Location(FrameId),
+    /// Code around a frame that has been written.
+    Code(FrameId),
     /// The sample without its extras, and its encoded extras.
     Sample(Sample<'static>, Body),
     Change(Body),
@@ -206,6 +208,11 @@ impl InputState {
                     && self.known.get(IdKind::Frame, location.frame.0).is_some()
                 {
                     self.queue.push_back((0, Item::Location(location.frame)));
+                }
+                if let Record::Code(code) = definition
+                    && self.known.get(IdKind::Frame, code.frame.0).is_some()
+                {
+                    self.queue.push_back((0, Item::Code(code.frame)));
                 }
             }
         }

@@ -41,6 +41,11 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
                 self.task(*id).map(drop)
             }
             Item::Location(id) => self.relocate(*id),
+            Item::Code(id) => match self.known.get(IdKind::Frame, id.0) {
+                Some(known) => self.codes(*id, FrameId(known)),
+                // The next definition of the frame includes its code.
+                None => Ok(()),
+            },
             Item::Sample(sample, extras) => {
                 let extras = Extras::from_encoded(extras).unwrap_or_default();
                 self.sample(Sample { extras, ..*sample })
@@ -145,7 +150,9 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
         let frame = match definitions.record(IdKind::Frame, id.0, &mut scratch) {
             Some(Record::Frame(frame)) => {
                 let location = definitions.location(id, &mut of_location);
-                self.define_frame(frame, location)?
+                let known = self.define_frame(frame, location)?;
+                self.codes(id, known)?;
+                known
             }
             // The frame's record was damaged.
             _ => FrameId(LOST),
@@ -183,13 +190,49 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
 
     /// Returns the lines of a location with ids of the output.
     fn lines(&mut self, location: &Location<'_>) -> io::Result<Vec<Line>> {
-        let mut lines = Vec::with_capacity(location.lines.len());
-        for line in location.lines {
-            let function = FunctionId(self.content(IdKind::Function, line.function.0)?);
-            let file = FileId(self.content(IdKind::File, line.file.0)?);
-            lines.push(Line { function, file, ..*line });
+        location.lines.iter().map(|line| self.line(line)).collect()
+    }
+
+    fn line(&mut self, line: &Line) -> io::Result<Line> {
+        let function = FunctionId(self.content(IdKind::Function, line.function.0)?);
+        let file = FileId(self.content(IdKind::File, line.file.0)?);
+        Ok(Line { function, file, ..*line })
+    }
+
+    /// Writes the code around a frame of the input, unless the epoch has it already.
+    fn codes(&mut self, id: FrameId, frame: FrameId) -> io::Result<()> {
+        let (definitions, mut of_frame) = (self.definitions, Scratch::default());
+        let defined = definitions.record(IdKind::Frame, id.0, &mut of_frame);
+        let Some(Record::Frame(defined)) = defined.filter(|_| frame.0 != LOST) else {
+            return Ok(());
+        };
+        let image = ImageId(self.content(IdKind::Image, defined.image.0)?);
+        for body in definitions.codes(id) {
+            let mut scratch = Scratch::default();
+            let Some(Record::Code(code)) = read_body(kind::CODE, body, &mut scratch) else {
+                continue;
+            };
+            // Equal images of several inputs share their code.
+            if !self.output.begin_code(image, code.offset) {
+                continue;
+            }
+            let (rows, callees) = (self.rows(code.rows)?, self.rows(code.callees)?);
+            let rows = CodeRows::from_encoded(&rows).unwrap_or_default();
+            let callees = CodeRows::from_encoded(&callees).unwrap_or_default();
+            self.output.code(Code { frame, rows, callees, ..code })?;
         }
-        Ok(lines)
+        Ok(())
+    }
+
+    /// Returns the encoding of rows with ids of the output.
+    fn rows(&mut self, rows: CodeRows<'_>) -> io::Result<Vec<u8>> {
+        let mut translated = Vec::new();
+        for CodeRow { offset, line } in rows.iter() {
+            translated.push(CodeRow { offset, line: self.line(&line)? });
+        }
+        let mut encoded = Vec::new();
+        CodeRows::encode(&translated, &mut encoded);
+        Ok(encoded)
     }
 
     fn event(&mut self, id: EventId) -> io::Result<EventId> {

@@ -4,6 +4,7 @@
 //! Nothing here fails. A lookup of an undefined id (its record was lost to damage, or is beyond the memory of
 //! the tables) returns None; a stack with one ends in a call without a frame.
 
+use crate::model::code_table::{CodeEntry, CodeTable};
 use crate::model::id_table::IdTable;
 use crate::model::names::OTHER;
 use crate::record::limits;
@@ -106,6 +107,7 @@ pub struct Tables {
     functions: IdTable<NameId>,
     files: IdTable<NameId>,
     lines: Vec<Line>,
+    codes: CodeTable,
     /// The highest id of a frame, and of the frames that a node may have used.
     last_frame: FrameId,
     last_used_frame: FrameId,
@@ -221,6 +223,12 @@ impl Tables {
                 }
             }
             Record::Location(location) => self.apply_location(location),
+            Record::Code(code) => {
+                let image = self.frames.get(code.frame.0).map(|frame| frame.image);
+                if let Some(image) = image.filter(|_| self.admits(CodeTable::growth(code))) {
+                    self.codes.insert(image, code);
+                }
+            }
             Record::Change(_)
             | Record::Step(_)
             | Record::Naming(_)
@@ -251,6 +259,7 @@ impl Tables {
         self.functions.clear();
         self.files.clear();
         self.lines.clear();
+        self.codes.clear();
         self.last_frame = FrameId::NONE;
         self.last_used_frame = FrameId::NONE;
     }
@@ -341,6 +350,11 @@ impl Tables {
     /// Returns the path of a source file. None if it is undefined.
     pub fn file(&self, id: FileId) -> Option<NameId> {
         self.files.get(id.0).copied()
+    }
+
+    /// Returns the code at an offset of an image. None if the stream does not have it.
+    pub fn code(&self, image: ImageId, offset: u64) -> Option<&CodeEntry> {
+        self.codes.at(image, offset)
     }
 
     /// Returns the reason why a node's stack is incomplete; [`Mark::None`] if it is complete.

@@ -56,6 +56,7 @@ impl Validator {
                 self.task(lost.task);
             }
             Record::Location(location) => self.location(location),
+            Record::Code(code) => self.code(code),
             _ => {}
         }
         // After the checks: a record must not define its own references.
@@ -75,12 +76,20 @@ impl Validator {
     fn location(&mut self, location: &Location<'_>) {
         let known = self.tables.frame(location.frame).is_some();
         self.refer("frame", location.frame.0, known);
-        for line in location.lines {
-            let known = self.tables.function(line.function).is_some();
-            self.refer("function", line.function.0, known);
-            let known = self.tables.file(line.file).is_some();
-            self.refer("file", line.file.0, known);
-        }
+        location.lines.iter().for_each(|line| self.line(line));
+    }
+
+    fn code(&mut self, code: &Code<'_>) {
+        let known = self.tables.frame(code.frame).is_some();
+        self.refer("frame", code.frame.0, known);
+        code.rows.iter().chain(code.callees.iter()).for_each(|row| self.line(&row.line));
+    }
+
+    fn line(&mut self, line: &Line) {
+        let known = self.tables.function(line.function).is_some();
+        self.refer("function", line.function.0, known);
+        let known = self.tables.file(line.file).is_some();
+        self.refer("file", line.file.0, known);
     }
 
     fn event(&mut self, id: EventId) {
@@ -136,6 +145,7 @@ mod tests {
             ("N\t4\t3\t1\n", "node 3"),
             ("N\t4\t0\t5\n", "frame 5"),
             ("Y\t3\tnamed\n", "frame 3"),
+            ("C\t3\t0x0\t-\t-\t-\t-\n", "frame 3"),
             ("X\t1\t8\texit\t0\n", "task 8"),
         ] {
             assert_eq!(check(line).first_undefined.as_deref(), Some(undefined));

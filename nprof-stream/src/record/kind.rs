@@ -85,6 +85,11 @@ macro_rules! with_kinds {
                 "frame status function,file,line,column ..."
             /// `@naming`: the counts of named and unnamed frames of an image.
             NAMING = 68 "@naming" "naming" pairs Naming(Naming) "key=value ..."
+            /// `C`: the code around a frame.
+            CODE = 69 "C" "code" fields Code(Code) {
+                frame: Id, offset: Offset, arch: ByteString, bytes: HexBytes, rows: Rows,
+                callees: Rows
+            }
         }
     };
 }

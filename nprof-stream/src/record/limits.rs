@@ -18,6 +18,12 @@ pub const DEPTH: usize = 1 << 16;
 /// Most lines (inlined calls and their caller) of one frame.
 pub const LINES: usize = 1 << 12;
 
+/// Most bytes of code in one record.
+pub const CODE: usize = 1 << 16;
+
+/// Most bytes of the encoding of the rows of one code.
+pub const CODE_ROWS: usize = 1 << 18;
+
 /// Longest line of text in bytes, without its newline.
 pub const LINE: usize = 4 << 20;
 

@@ -1,5 +1,6 @@
 //! The record model: record types, ids, enumerations, key=value pairs, kinds, limits, escaping, numbers.
 
+pub(crate) mod code_rows;
 pub(crate) mod enums;
 pub mod error;
 pub mod escape;
@@ -7,6 +8,7 @@ pub mod extras;
 pub(crate) mod ids;
 pub mod kind;
 pub mod limits;
+pub(crate) mod line;
 pub(crate) mod measure;
 pub mod number;
 pub mod pairs;
@@ -15,4 +17,5 @@ pub(crate) mod version;
 
 pub(crate) use enums::*;
 pub(crate) use ids::*;
+pub(crate) use line::*;
 pub(crate) use records::*;

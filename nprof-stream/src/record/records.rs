@@ -7,10 +7,12 @@
 //!
 //! The manual page nprof-format(5) is the specification.
 
+use crate::record::code_rows::CodeRows;
 use crate::record::enums::*;
 use crate::record::extras::Extras;
 use crate::record::ids::*;
 use crate::record::kind::{self, with_kinds};
+use crate::record::line::Line;
 use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 
 macro_rules! content {
@@ -226,19 +228,6 @@ pub struct SourceFile<'a> {
     pub extras: Extras<'a>,
 }
 
-/// One call of a frame: a function, and the line in its source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Line {
-    /// The function; none if only the line is known.
-    pub function: FunctionId,
-    /// The source file, none when unknown.
-    pub file: FileId,
-    /// The line, 0 if unknown. For the caller of an inlined function, the line of the call.
-    pub line: u32,
-    /// The column, 0 when unknown.
-    pub column: u32,
-}
-
 /// The names of a frame, or the reason for their absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location<'a> {
@@ -250,6 +239,25 @@ pub struct Location<'a> {
     /// called `image+0xoffset` by its start, or `before->after+0xdistance` by the exports around
     /// it.
     pub lines: &'a [Line],
+    /// None yet.
+    pub extras: Extras<'a>,
+}
+
+/// The code of a function that has samples, or a part of it, as it was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code<'a> {
+    /// A frame in the code, which identifies the image.
+    pub frame: FrameId,
+    /// The offset of the first byte in that image.
+    pub offset: u64,
+    /// The architecture of the instructions, as uname(2) names it.
+    pub arch: &'a [u8],
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// The functions and lines of its instructions: a row holds up to the offset of the next.
+    pub rows: CodeRows<'a>,
+    /// The functions to which its instructions jump or which they call.
+    pub callees: CodeRows<'a>,
     /// None yet.
     pub extras: Extras<'a>,
 }

@@ -48,6 +48,10 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_lines: bool,
 
+    /// Add the code of functions that have samples, for nprof-annotate
+    #[arg(long)]
+    pub(crate) code: bool,
+
     /// Style of names; the stream keeps the linkage name, too
     #[arg(long, value_name = "STYLE", default_value = "full")]
     pub(crate) names: NameStyle,

@@ -73,13 +73,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     // A file can be read twice; a pipe is a live stream.
     let is_live = input.ahead().is_none();
     if let Some(file) = input.ahead() {
-        read_ahead::resolve(file, &mut catalog, &step, |pids| lookup_threads(args, pids));
+        let threads = |pids| lookup_threads(args, pids);
+        read_ahead::resolve(file, &mut catalog, &step, args.code, threads);
     }
     // Without debug information lookups are fast, and need no second location.
     if is_live && !catalog.finder.detail.is_symbols_only() {
         catalog = live(catalog, args)?;
     }
     let mut filter = Filter::new(Writer::new(output, encoding), catalog, step, WAIT_LIMIT);
+    if args.code {
+        filter = filter.with_code();
+    }
     let name = input.name().to_owned();
     // Only a live stream has an input that can be empty for now.
     let ready = is_live.then(|| input.ready()).flatten();
@@ -89,6 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut catalog = filter.finish().context("cannot write")?;
     copied?;
     args.explain.iter().for_each(|wanted| explain(&mut catalog, wanted));
+    print_lines(&catalog.missing_code().join("\n"));
     if args.verbose {
         // The summary counts all frames.
         print_lines(&catalog.summary(self_samples.as_ref()));
@@ -113,6 +118,7 @@ fn naming_options(args: &Args) -> String {
     // Two streams with equal words have names that can replace each other.
     words.extend((!args.no_inlines).then_some("inlines"));
     words.extend((!args.no_lines).then_some("lines"));
+    words.extend(args.code.then_some("code"));
     words.join(",")
 }
 

@@ -111,6 +111,14 @@ impl SymbolTable {
         (address.0 < end).then(|| Found { name: string(&self.strings, name), is_exported })
     }
 
+    /// Returns the first address of the range that is named by the symbol of an address, and the one
+    /// after its last.
+    pub(crate) fn range(&self, address: ImageAddress) -> Option<(ImageAddress, ImageAddress)> {
+        let after = self.ranges.partition_point(|range| range.start <= address.0);
+        let range = self.ranges.get(after.checked_sub(1)?)?;
+        (address.0 < range.end).then_some((ImageAddress(range.start), ImageAddress(range.end)))
+    }
+
     /// Returns the gap with an address that no symbol covers. None if no symbol lies before it.
     pub(crate) fn gap(&self, address: ImageAddress) -> Option<Gap<'_>> {
         let after = self.ranges.partition_point(|range| range.start <= address.0);

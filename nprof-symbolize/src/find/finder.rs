@@ -19,6 +19,7 @@ use crate::dwarf::detail::Detail;
 use crate::dwarf::{Dwarf, DwarfError, ROOM_BYTES};
 use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
+use crate::image::code_bytes::ImageCode;
 use crate::image::opened::{ElfImage, OpenImage};
 
 /// The steps of the search for an image's own file, in order.
@@ -330,6 +331,13 @@ impl Finder {
         log: &SearchLog,
     ) -> Result<OpenedImage, Failure> {
         let ImageFiles { executed, debug: mut files, references } = files;
+        let code: ImageCode = match &executed {
+            Ok(ExecutedFile { is_other_build: true, .. }) => {
+                Err("the file is of another build".to_owned())
+            }
+            Ok(ExecutedFile { file, .. }) => Ok(Box::new(file.bytes())),
+            Err(failure) => Err(failure.reason.clone()),
+        };
         let (headers, is_other_build) = match executed {
             Ok(ExecutedFile { file, is_other_build }) => {
                 // The image is first: its own symbols and DWARF are preferred.
@@ -366,7 +374,7 @@ impl Finder {
             log.note("no DWARF: no inlined calls, no lines");
         }
         let headers = (*headers).clone();
-        let image = ElfImage { headers, symbols, dwarf, function_ranges, go };
+        let image = ElfImage { headers, symbols, dwarf, function_ranges, go, code };
         Ok(OpenedImage { image: OpenImage::Elf(Box::new(image)), is_other_build })
     }
 

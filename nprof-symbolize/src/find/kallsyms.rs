@@ -23,14 +23,22 @@ pub(crate) enum KallsymsError {
 ///
 /// See [`KallsymsError`].
 pub(crate) fn kernel(kallsyms: &[u8]) -> Result<SymbolTable, KallsymsError> {
-    // Frames of the kernel have their distance from _stext.
-    let base = find(kallsyms, b"_stext").or_else(|| find(kallsyms, b"_text"));
-    match base {
+    match kernel_base(kallsyms) {
         Some(RuntimeAddress(0)) => Err(KallsymsError::Restricted),
         Some(base) => table(kallsyms, b"", base, text_end(kallsyms)),
         None if is_hidden(kallsyms) => Err(KallsymsError::Restricted),
         None => Err(KallsymsError::Absent),
     }
+}
+
+/// Returns the address from which offsets in the kernel count, 0 if it is hidden.
+pub(crate) fn kernel_base(kallsyms: &[u8]) -> Option<RuntimeAddress> {
+    find(kallsyms, b"_stext").or_else(|| find(kallsyms, b"_text"))
+}
+
+/// Returns the address from which offsets in a module count.
+pub(crate) fn module_base(modules_text: &[u8], name: &[u8]) -> Option<RuntimeAddress> {
+    modules(modules_text).find(|module| module.name == name).map(|module| module.base)
 }
 
 /// Reads the symbols of a module, with their distance from its base in `/proc/modules` as addresses.

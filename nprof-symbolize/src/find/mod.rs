@@ -13,6 +13,7 @@ mod failure;
 mod finder;
 mod identity;
 mod kallsyms;
+mod kernel_code;
 mod live_processes;
 mod recorded;
 pub(crate) mod running_kernel;

@@ -5,22 +5,25 @@
 
 use std::cell::OnceCell;
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 
-use nprof_object::{build_id, vdso};
+use nprof_object::{ImageOffset, RuntimeAddress, build_id, kallsyms as kallsyms_text, vdso};
 use nprof_stream::{ImageKind, Status};
 use object::elf;
 
 use super::failure::Failure;
 use super::finder::Finder;
 use super::kallsyms::{self, KallsymsError};
+use super::kernel_code::KernelCode;
 use super::recorded::RecordedImage;
 use super::search_log::SearchLog;
+use crate::dwarf::Section;
 use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
 use crate::elf::plt;
 use crate::elf::symbol_table::{SymbolTable, SymbolTableBuilder};
-use crate::image::opened::{ElfImage, OpenImage};
+use crate::image::code_bytes::{CodeBytes, ImageCode};
+use crate::image::opened::{ElfImage, KernelImage, OpenImage};
 use nprof_stream::number::hex;
 
 /// The most bytes that are read of kept symbols of a kernel: with all modules they have some 15 MiB.
@@ -47,8 +50,12 @@ impl RunningKernel {
         log: &SearchLog,
     ) -> Result<OpenImage, Failure> {
         if recorded.kind == ImageKind::Kernel
-            && let Some(image) = finder.vmlinux(recorded, log)
+            && let Some(mut image) = finder.vmlinux(recorded, log)
         {
+            // The kernel patches its code: memory has what was executed, the file what was compiled.
+            if let (OpenImage::Elf(elf), Some(code)) = (&mut image, code_in_memory(recorded)) {
+                elf.code = Ok(Box::new(code));
+            }
             // DWARF has lines and inlined calls; kallsyms does not.
             return Ok(image);
         }
@@ -57,13 +64,15 @@ impl RunningKernel {
             ImageKind::Module => self.open_module(recorded).map(OpenImage::Symbols),
             _ => self.open_kernel(recorded).map(OpenImage::Symbols).or_else(|failure| {
                 // Another kernel runs here, or this one hides its symbols.
-                open_copy(recorded, finder, log).map(OpenImage::Symbols).ok_or(failure)
+                let symbols = open_copy(recorded, finder, log).ok_or(failure)?;
+                let code = Err("the recorded kernel does not run here".to_owned());
+                Ok(OpenImage::Symbols(KernelImage { symbols, code }))
             }),
         };
         match &opened {
-            Ok(OpenImage::Symbols(symbols)) => {
+            Ok(OpenImage::Symbols(kernel)) => {
                 // The log of --explain states the source of names in each case.
-                log.note(format!("kallsyms: names for {} ranges", symbols.len()));
+                log.note(format!("kallsyms: names for {} ranges", kernel.symbols.len()));
             }
             Ok(OpenImage::Elf(elf)) => {
                 log.note(format!("own memory: .dynsym, names for {} ranges", elf.symbols.len()));
@@ -79,14 +88,16 @@ impl RunningKernel {
         }
     }
 
-    fn open_kernel(&self, recorded: &RecordedImage) -> Result<SymbolTable, Failure> {
+    fn open_kernel(&self, recorded: &RecordedImage) -> Result<KernelImage, Failure> {
         let notes = read("/sys/kernel/notes")?;
         let found = build_id::of_notes(&notes).unwrap_or_default();
         check_build_id("the running kernel", &found, recorded)?;
-        kallsyms::kernel(self.kallsyms()?).map_err(kallsyms_failure)
+        let text = self.kallsyms()?;
+        let symbols = kallsyms::kernel(text).map_err(kallsyms_failure)?;
+        Ok(kernel_image(symbols, kallsyms::kernel_base(text)))
     }
 
-    fn open_module(&self, recorded: &RecordedImage) -> Result<SymbolTable, Failure> {
+    fn open_module(&self, recorded: &RecordedImage) -> Result<KernelImage, Failure> {
         let name = recorded.path.strip_prefix(b"[").and_then(|name| name.strip_suffix(b"]"));
         let text = name.and_then(|name| std::str::from_utf8(name).ok());
         // The name becomes part of a path, and comes from the input.
@@ -97,8 +108,10 @@ impl RunningKernel {
         let notes = read(&format!("/sys/module/{name}/notes/.note.gnu.build-id"));
         let found = notes.ok().and_then(|notes| build_id::of_notes(&notes)).unwrap_or_default();
         check_build_id("the loaded module", &found, recorded)?;
-        kallsyms::module(self.kallsyms()?, &read("/proc/modules")?, name.as_bytes())
-            .map_err(kallsyms_failure)
+        let (name, modules) = (name.as_bytes(), read("/proc/modules")?);
+        let symbols =
+            kallsyms::module(self.kallsyms()?, &modules, name).map_err(kallsyms_failure)?;
+        Ok(kernel_image(symbols, kallsyms::module_base(&modules, name)))
     }
 
     fn kallsyms(&self) -> Result<&[u8], Failure> {
@@ -108,6 +121,21 @@ impl RunningKernel {
         }
         Ok(self.kallsyms.get().map_or(&[], Vec::as_slice))
     }
+}
+
+fn kernel_image(symbols: SymbolTable, base: Option<RuntimeAddress>) -> KernelImage {
+    let code = base.map(|base| Box::new(KernelCode::at(base)) as Box<dyn CodeBytes>);
+    KernelImage { symbols, code: code.ok_or_else(|| "its address is unknown".to_owned()) }
+}
+
+/// Returns the code of the recorded kernel in memory. None if another one runs, or memory cannot be
+/// read.
+fn code_in_memory(recorded: &RecordedImage) -> Option<KernelCode> {
+    let found = build_id::of_notes(&read("/sys/kernel/notes").ok()?)?;
+    check_build_id("the running kernel", &found, recorded).ok()?;
+    let symbols = BufReader::new(File::open("/proc/kallsyms").ok()?);
+    let code = KernelCode::at(kallsyms_text::start_of_text(symbols)?);
+    code.read(ImageOffset(0), 1).ok().map(|_| code)
 }
 
 /// Opens the symbols of the kernel that the recorder kept, if they are in a directory of the user.
@@ -142,7 +170,8 @@ fn open_vdso(recorded: &RecordedImage) -> Result<OpenImage, Failure> {
     plt::add_stubs(&mut symbols, &headers, &bytes[..]);
     let symbols = symbols.build(&FunctionRanges::default());
     let function_ranges = FunctionRanges::default();
-    let image = ElfImage { headers, symbols, dwarf: Err(None), function_ranges, go: None };
+    let code: ImageCode = Ok(Box::new(Section::Memory(bytes.into())));
+    let image = ElfImage { headers, symbols, dwarf: Err(None), function_ranges, go: None, code };
     Ok(OpenImage::Elf(Box::new(image)))
 }
 

@@ -12,6 +12,7 @@ use super::debuginfod::ArtifactKind;
 use super::elf_file::ElfFile;
 use super::finder::{Finder, ReferencePaths};
 use super::identity;
+use super::kernel_code::KernelFile;
 use super::recorded::RecordedImage;
 use super::search_log::SearchLog;
 use super::search_paths::SearchPaths;
@@ -37,6 +38,9 @@ impl Finder {
     /// Opens the kernel's ELF file with the recorded build ID.
     pub(crate) fn vmlinux(&self, recorded: &RecordedImage, log: &SearchLog) -> Option<OpenImage> {
         let (file, headers) = self.kernel_file(recorded, log)?;
+        let start = headers.segments.iter().next()?.address;
+        let code =
+            KernelFile { bytes: file.bytes(), segments: file.headers.segments.clone(), start };
         let mut symbols = SymbolTableBuilder::default();
         symbols.add_elf(&file.headers, &file.data(), elf::SHT_SYMTAB.0);
         let search_paths = self.search_paths.clone();
@@ -52,7 +56,14 @@ impl Finder {
         };
         let function_ranges = FunctionRanges::default();
         let symbols = symbols.build(&function_ranges);
-        let image = ElfImage { headers, symbols, dwarf, function_ranges, go: None };
+        let image = ElfImage {
+            headers,
+            symbols,
+            dwarf,
+            function_ranges,
+            go: None,
+            code: Ok(Box::new(code)),
+        };
         Some(OpenImage::Elf(Box::new(image)))
     }
 

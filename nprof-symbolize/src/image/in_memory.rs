@@ -105,6 +105,7 @@ impl MemoryImage {
             dwarf: Dwarf::load(Box::new(file), usize::MAX).map_err(Some),
             function_ranges,
             go,
+            code: Err("a file in memory".to_owned()),
         }));
         Some(Self { image, code })
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use nprof_object::{FileOffset, ImageAddress, ImageOffset};
 use nprof_stream::Status;
 
+use super::code_bytes::ImageCode;
 use crate::dwarf::detail::Detail;
 use crate::dwarf::{Call, Dwarf, DwarfError};
 use crate::elf::function_ranges::FunctionRanges;
@@ -18,7 +19,13 @@ pub(crate) enum OpenImage {
     /// An ELF file; offsets are file offsets.
     Elf(Box<ElfImage>),
     /// The kernel or a module; symbols have offsets as addresses.
-    Symbols(SymbolTable),
+    Symbols(KernelImage),
+}
+
+/// The kernel or a module.
+pub(crate) struct KernelImage {
+    pub(crate) symbols: SymbolTable,
+    pub(crate) code: ImageCode,
 }
 
 /// An ELF file combined with its debug files.
@@ -34,6 +41,8 @@ pub(crate) struct ElfImage {
     pub(crate) function_ranges: FunctionRanges,
     /// The functions of a Go program, if there is no debug information.
     pub(crate) go: Option<GoTable>,
+    /// Its code.
+    pub(crate) code: ImageCode,
 }
 
 impl OpenImage {
@@ -45,7 +54,7 @@ impl OpenImage {
                 let go = elf.go.as_ref().map_or(0, GoTable::bytes);
                 elf.symbols.bytes() + elf.function_ranges.bytes() + dwarf + go
             }
-            Self::Symbols(symbols) => symbols.bytes(),
+            Self::Symbols(kernel) => kernel.symbols.bytes(),
         }
     }
 }
@@ -106,7 +115,7 @@ impl OpenImage {
 pub(crate) fn resolve(image: &OpenImage, offset: ImageOffset, detail: Detail) -> Symbolized {
     match image {
         OpenImage::Elf(elf) => resolve_elf(elf, FileOffset(offset.0), detail),
-        OpenImage::Symbols(symbols) => match symbols.find(ImageAddress(offset.0)) {
+        OpenImage::Symbols(kernel) => match kernel.symbols.find(ImageAddress(offset.0)) {
             Some(found) => named(vec![call_of_symbol(found.name)], None),
             None => Symbolized::unnamed(Status::NoSymbol),
         },
@@ -235,7 +244,8 @@ mod tests {
         let (first, second) = (ImageAddress(0), ImageAddress(16));
         builder.add(b"caller", first, 16, first, Binding::Global);
         builder.add(b"next", second, 16, first, Binding::Global);
-        let image = OpenImage::Symbols(builder.build(&FunctionRanges::default()));
+        let symbols = builder.build(&FunctionRanges::default());
+        let image = OpenImage::Symbols(KernelImage { symbols, code: Err(String::new()) });
         let name = |offset| {
             let calls = resolve(&image, ImageOffset(offset), ALL).calls;
             calls.first().and_then(|call| call.function.clone()).unwrap_or_default().to_vec()

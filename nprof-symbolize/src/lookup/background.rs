@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 
 use crate::find::RecordedImage;
 use crate::image::opened::Symbolized;
-use crate::lookup::image_cache::ImageCache;
+use crate::lookup::image_cache::{CodeLookup, ImageCache};
 use crate::lookup::lookup_key::LookupKey;
 use crate::stats::image_findings::ImageFindings;
 
@@ -33,6 +33,8 @@ pub(crate) struct LookupResult {
     pub(crate) key: LookupKey,
     /// The calls there.
     pub(crate) symbolized: Symbolized,
+    /// The code there. None if it was not requested.
+    pub(crate) code: Option<CodeLookup>,
     /// New facts about the image. None if nothing changed.
     pub(crate) findings: Option<ImageFindings>,
 }
@@ -143,9 +145,10 @@ fn serve(cache: &mut ImageCache, requested: &Receiver<Request>, sender: &Sender<
             Err(RecvTimeoutError::Timeout) => {
                 let Some(key) = queue.next() else { continue };
                 let symbolized = cache.look_up(key.image, key.offset);
+                let code = key.code.then(|| cache.code(key.image, key.offset));
                 let findings = cache.take_findings(key.image);
                 // The receiver is dropped at the end of the run.
-                if sender.send(LookupResult { key, symbolized, findings }).is_err() {
+                if sender.send(LookupResult { key, symbolized, code, findings }).is_err() {
                     return;
                 }
             }
@@ -235,7 +238,7 @@ mod tests {
     }
 
     fn key(image: usize, offset: u64) -> LookupKey {
-        LookupKey { image, offset: ImageOffset(offset) }
+        LookupKey { image, offset: ImageOffset(offset), code: false }
     }
 
     #[test]

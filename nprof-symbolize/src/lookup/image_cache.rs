@@ -3,15 +3,18 @@
 //! Open images share a memory bound; the least recently used are closed, and opened again for
 //! their next lookup.
 
+use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use nprof_object::ImageOffset;
 use nprof_stream::{ImageKind, Status};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dwarf::Dwarf;
 use crate::find::running_kernel::RunningKernel;
 use crate::find::{Failure, Finder, OpenedImage, RecordedImage, SearchLog};
+use crate::image::code::{self, FunctionCode};
 use crate::image::opened::{OpenImage, Symbolized, resolve};
 use crate::stats::image_findings::ImageFindings;
 
@@ -51,6 +54,18 @@ struct Reported {
     has_failed: bool,
 }
 
+/// The code at an offset, or the reason why there is none.
+pub(crate) type CodeLookup = Result<FoundCode, String>;
+
+/// The code at an offset.
+#[derive(Debug)]
+pub(crate) struct FoundCode {
+    /// The offset of its first byte.
+    pub(crate) start: ImageOffset,
+    /// None after the first lookup of it.
+    pub(crate) code: Option<FunctionCode>,
+}
+
 /// Images by their index, in the order they were added.
 pub(crate) struct ImageCache {
     finder: Rc<Finder>,
@@ -59,6 +74,10 @@ pub(crate) struct ImageCache {
     lookups: u64,
     /// The memory that open images may take besides the one in use.
     kept_bytes: usize,
+    /// The image and start of code that was returned.
+    returned_code: FxHashSet<(usize, ImageOffset)>,
+    /// By image and start, the ends of the parts of long functions.
+    part_ends: FxHashMap<(usize, ImageOffset), Vec<u64>>,
 }
 
 impl ImageCache {
@@ -67,7 +86,15 @@ impl ImageCache {
         // Threads share the bound.
         let kept_bytes = KEPT_BYTES / finder.sharers;
         let running_kernel = RunningKernel::default();
-        Self { finder, running_kernel, images: Vec::new(), lookups: 0, kept_bytes }
+        Self {
+            finder,
+            running_kernel,
+            images: Vec::new(),
+            lookups: 0,
+            kept_bytes,
+            returned_code: FxHashSet::default(),
+            part_ends: FxHashMap::default(),
+        }
     }
 
     /// Creates a cache with another memory bound.
@@ -127,6 +154,46 @@ impl ImageCache {
                 let status = failure.status;
                 image.state = State::Failed(failure);
                 Symbolized::unnamed(status)
+            }
+        }
+    }
+
+    /// Reads the code of the function at an offset.
+    pub(crate) fn code(&mut self, index: usize, offset: ImageOffset) -> CodeLookup {
+        self.open(index);
+        let detail = self.finder.detail;
+        let image = match &self.images[index].state {
+            State::Open(open) => open,
+            State::Failed(failure) => return Err(failure.reason.clone()),
+            State::Closed => return Err(String::new()),
+        };
+        let (returned_code, part_ends) = (&mut self.returned_code, &mut self.part_ends);
+        let read = || {
+            let mut place = code::place(image, offset)?;
+            if place.is_long() {
+                // Finding the parts decodes the whole function.
+                let key = (index, place.start);
+                let ends = match part_ends.entry(key) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(unknown) => unknown.insert(code::part_ends(image, place)?),
+                };
+                place = place.part(ends, offset);
+            }
+            // Most samples are in functions with others.
+            let is_new = returned_code.insert((index, place.start));
+            let code = is_new.then(|| code::read(image, place, detail)).transpose();
+            if code.is_err() {
+                returned_code.remove(&(index, place.start));
+            }
+            Ok(FoundCode { start: place.start, code: code? })
+        };
+        match catch_panics(read) {
+            Ok(found) => found,
+            Err(failure) => {
+                // As after a panic in a lookup.
+                let reason = failure.reason.clone();
+                self.images[index].state = State::Failed(failure);
+                Err(reason)
             }
         }
     }

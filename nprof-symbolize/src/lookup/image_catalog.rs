@@ -12,9 +12,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dwarf::Call;
 use crate::find::{Finder, RecordedImage};
+use crate::image::code::FunctionCode;
 use crate::image::opened::{Symbolized, Unnamed};
 use crate::lookup::background::{BackgroundLookup, LookupResult};
-use crate::lookup::image_cache::{ImageCache, catch_panics};
+use crate::lookup::code_store::{CodeStore, InternedCode};
+use crate::lookup::image_cache::{CodeLookup, ImageCache, catch_panics};
 use crate::lookup::lookup_key::LookupKey;
 use crate::lookup::parallel::LookupThreads;
 use crate::lookup::reuse::Reuse;
@@ -40,6 +42,7 @@ pub(crate) struct ImageCatalog {
     images: Vec<ImageStats>,
     by_recorded: FxHashMap<RecordedImage, usize>,
     symbolized: FxHashMap<LookupKey, Rc<SymbolizedFrame>>,
+    codes: CodeStore,
     /// The reasons in `@naming` records of the input, in this segment.
     reported_reasons: FxHashMap<ImageIdentity, Vec<u8>>,
     /// The names of all functions and files.
@@ -68,6 +71,7 @@ impl ImageCatalog {
             images: Vec::new(),
             by_recorded: FxHashMap::default(),
             symbolized: FxHashMap::default(),
+            codes: CodeStore::default(),
             reported_reasons: FxHashMap::default(),
             names: Interner::default(),
         }
@@ -110,8 +114,8 @@ impl ImageCatalog {
     pub(crate) fn resolve(&mut self, key: LookupKey) -> Option<Rc<SymbolizedFrame>> {
         // Also for a known result: it came from a lookup of this run.
         self.images[key.image].segment.is_looked_up = true;
-        if let Some(frame) = self.symbolized.get(&key) {
-            return Some(Rc::clone(frame));
+        if let Some(frame) = self.known(key) {
+            return Some(frame);
         }
         // Requested once; the result is stored when it arrives.
         if let Some(background) = &mut self.background {
@@ -119,13 +123,24 @@ impl ImageCatalog {
             return None;
         }
         let symbolized = self.cache.look_up(key.image, key.offset);
+        let code = key.code.then(|| self.cache.code(key.image, key.offset));
         let findings = self.cache.take_findings(key.image);
-        Some(self.store(LookupResult { key, symbolized, findings }))
+        Some(self.store(LookupResult { key, symbolized, code, findings }))
     }
 
     /// Returns the result of a finished lookup.
     pub(crate) fn known(&self, key: LookupKey) -> Option<Rc<SymbolizedFrame>> {
-        self.symbolized.get(&key).cloned()
+        self.symbolized.get(&key.without_code()).filter(|_| self.codes.knows(key)).cloned()
+    }
+
+    /// Returns the code of a finished lookup. None if there is none, or it was not requested.
+    pub(crate) fn code(&self, key: LookupKey) -> Option<Rc<InternedCode>> {
+        self.codes.get(key)
+    }
+
+    /// Returns a line for each image with samples for which there is no code.
+    pub(crate) fn missing_code(&self) -> Vec<String> {
+        self.codes.missing(|image| &self.images[image].recorded.path)
     }
 
     /// Looks up an offset at once, without debug information.
@@ -152,51 +167,75 @@ impl ImageCatalog {
     /// images with many offsets.
     pub(crate) fn resolve_all(&mut self, keys: &[LookupKey], threads: &LookupThreads) {
         for of_image in keys.chunk_by(|one, other| one.image == other.image) {
-            if threads.is_for(of_image.len()) {
-                self.resolve_in_parallel(of_image, threads);
-                continue;
-            }
-            let Some(&LookupKey { image, .. }) = of_image.first() else { continue };
-            let mut offsets: Vec<ImageOffset> = of_image.iter().map(|key| key.offset).collect();
-            self.cache.with_single_image(|cache| {
-                cache.sort_by_unit(image, &mut offsets);
-                cache.set_sorted(image, true);
-            });
-            for offset in offsets {
-                let (symbolized, findings) = self.cache.with_single_image(|cache| {
-                    (cache.look_up(image, offset), cache.take_findings(image))
-                });
-                let key = LookupKey { image, offset };
-                self.store(LookupResult { key, symbolized, findings });
-            }
-            // The image may stay open for later lookups, which come in any order.
-            self.cache.with_single_image(|cache| cache.set_sorted(image, false));
+            self.resolve_image(of_image, threads);
+            self.read_code(of_image);
         }
+    }
+
+    /// Reads the code of sorted keys of one image.
+    fn read_code(&mut self, keys: &[LookupKey]) {
+        for &key in keys.iter().filter(|key| key.code) {
+            let read = |cache: &mut ImageCache| cache.code(key.image, key.offset);
+            let code = self.cache.with_single_image(read);
+            self.store_code(key, code);
+        }
+    }
+
+    /// Looks up sorted keys of one image.
+    fn resolve_image(&mut self, keys: &[LookupKey], threads: &LookupThreads) {
+        if threads.is_for(keys.len()) {
+            return self.resolve_in_parallel(keys, threads);
+        }
+        let Some(&LookupKey { image, .. }) = keys.first() else { return };
+        let mut offsets = distinct_offsets(keys);
+        self.cache.with_single_image(|cache| {
+            cache.sort_by_unit(image, &mut offsets);
+            cache.set_sorted(image, true);
+        });
+        for offset in offsets {
+            let (symbolized, findings) = self.cache.with_single_image(|cache| {
+                (cache.look_up(image, offset), cache.take_findings(image))
+            });
+            let key = LookupKey { image, offset, code: false };
+            self.store(LookupResult { key, symbolized, code: None, findings });
+        }
+        // The image may stay open for later lookups, which come in any order.
+        self.cache.with_single_image(|cache| cache.set_sorted(image, false));
     }
 
     /// Looks up sorted keys of one image on several threads.
     fn resolve_in_parallel(&mut self, keys: &[LookupKey], threads: &LookupThreads) {
         let Some(first) = keys.first() else { return };
         let image = first.image;
-        let offsets: Vec<ImageOffset> = keys.iter().map(|key| key.offset).collect();
+        let offsets = distinct_offsets(keys);
         let (symbolized, findings) = threads.look_up(&self.images[image].recorded, offsets);
         let mut findings = Some(findings);
         for (offset, symbolized) in symbolized {
             // The findings belong to the image; one result carries them.
-            let key = LookupKey { image, offset };
-            self.store(LookupResult { key, symbolized, findings: findings.take() });
+            let key = LookupKey { image, offset, code: false };
+            let findings = findings.take();
+            self.store(LookupResult { key, symbolized, code: None, findings });
         }
     }
 
     /// Stores a result and the findings about its image.
     fn store(&mut self, result: LookupResult) -> Rc<SymbolizedFrame> {
-        let LookupResult { key, symbolized, findings } = result;
+        let LookupResult { key, symbolized, code, findings } = result;
         if let Some(findings) = findings {
             self.images[key.image].findings.add(findings);
         }
         let frame = Rc::new(self.intern(key.image, symbolized));
-        self.symbolized.insert(key, Rc::clone(&frame));
+        self.symbolized.insert(key.without_code(), Rc::clone(&frame));
+        if let Some(code) = code {
+            self.store_code(key, code);
+        }
         frame
+    }
+
+    /// Stores the code of a lookup.
+    fn store_code(&mut self, key: LookupKey, code: CodeLookup) {
+        let names = &mut self.names;
+        self.codes.store(key, code, |code| intern_code(names, code));
     }
 
     /// Replaces names by their numbers.
@@ -336,6 +375,25 @@ fn unnamed_function(path: &[u8], function: &Unnamed) -> Vec<u8> {
         .concat()
 }
 
+/// Returns the offsets of sorted keys, each once.
+fn distinct_offsets(keys: &[LookupKey]) -> Vec<ImageOffset> {
+    let mut offsets: Vec<ImageOffset> = keys.iter().map(|key| key.offset).collect();
+    offsets.dedup();
+    offsets
+}
+
+fn intern_code(names: &mut Interner, code: FunctionCode) -> InternedCode {
+    let mut rows = Vec::new();
+    for (offset, calls) in code.rows {
+        // A row without names ends the row before it.
+        let none = if calls.is_empty() { &[Call::default()][..] } else { &[] };
+        rows.extend(calls.iter().chain(none).map(|call| (offset, intern_call(names, call))));
+    }
+    let callees = code.callees.iter().map(|(offset, call)| (*offset, intern_call(names, call)));
+    let (start, arch) = (code.start, code.arch.name());
+    InternedCode { start, arch, bytes: code.bytes, rows, callees: callees.collect() }
+}
+
 fn intern_call(names: &mut Interner, call: &Call) -> InternedLine {
     InternedLine {
         function: call.function.as_deref().map_or(0, |name| names.function(name)),
@@ -363,7 +421,7 @@ mod tests {
     }
 
     fn key(image: usize, offset: u64) -> LookupKey {
-        LookupKey { image, offset: ImageOffset(offset) }
+        LookupKey { image, offset: ImageOffset(offset), code: false }
     }
 
     /// Adds this program and a copy of it.

@@ -10,4 +10,13 @@ pub(crate) struct LookupKey {
     pub(crate) image: usize,
     /// The offset to look up: of a return address, one byte before it.
     pub(crate) offset: ImageOffset,
+    /// True if the stream gets the code there.
+    pub(crate) code: bool,
+}
+
+impl LookupKey {
+    /// Returns the same offset without code.
+    pub(crate) fn without_code(self) -> Self {
+        Self { code: false, ..self }
+    }
 }

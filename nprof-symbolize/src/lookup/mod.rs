@@ -2,6 +2,7 @@
 //! parallel or in the background.
 
 pub(crate) mod background;
+pub(crate) mod code_store;
 pub(crate) mod image_cache;
 pub(crate) mod image_catalog;
 pub(crate) mod lookup_key;

@@ -3,8 +3,9 @@
 
 use std::rc::Rc;
 
+use nprof_object::ImageOffset;
 use nprof_stream::{Frame, FrameId, Location, Passthrough, Record, Status};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::lookup::image_catalog::ImageCatalog;
 use crate::lookup::lookup_key::LookupKey;
@@ -50,6 +51,10 @@ pub(crate) struct EpochFrames {
     pub(crate) deferred: FxHashMap<FrameId, LookupKey>,
     /// Frames for which the input may have a better location later.
     pub(crate) written: FxHashMap<FrameId, WrittenLocation>,
+    /// The code that was written, by its image in the catalog.
+    pub(crate) codes: FxHashSet<(usize, ImageOffset)>,
+    /// The images in the catalog of frames with samples, if the stream gets their code.
+    pub(crate) images_of_code: FxHashMap<FrameId, usize>,
     /// True if the input had any location so far.
     pub(crate) has_existing: bool,
 }
@@ -63,6 +68,8 @@ impl EpochFrames {
             queue: FrameQueue::default(),
             deferred: FxHashMap::default(),
             written: FxHashMap::default(),
+            codes: FxHashSet::default(),
+            images_of_code: FxHashMap::default(),
             has_existing: false,
         }
     }
@@ -72,6 +79,8 @@ impl EpochFrames {
         self.names.forget();
         self.deferred.clear();
         self.written.clear();
+        self.codes.clear();
+        self.images_of_code.clear();
     }
 
     /// Notes a frame or an annotation, and decides whether its record passes unchanged.
@@ -124,6 +133,9 @@ impl EpochFrames {
             None => return,
             Some(FrameTarget::Lookup(lookup)) => {
                 (key, image) = (Some(lookup), Some(lookup.image));
+                if lookup.code {
+                    self.images_of_code.insert(frame.id, lookup.image);
+                }
                 None
             }
             Some(FrameTarget::Function(function)) => {

@@ -13,15 +13,16 @@ use std::io::{self, Read, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
+use nprof_object::ImageOffset;
 use nprof_stream::{
-    Extras, FileId, FrameId, Function, FunctionId, Line, Location, Passthrough, Reader, Record,
-    SourceFile, Status, Step, Writer,
+    Code, CodeRow, CodeRows, Extras, FileId, FrameId, Function, FunctionId, Line, Location,
+    Passthrough, Reader, Record, SourceFile, Status, Step, Writer,
 };
 
 use crate::lookup::image_catalog::ImageCatalog;
 use crate::lookup::lookup_key::LookupKey;
 use crate::lookup::reuse::Reuse;
-use crate::names::location::SymbolizedFrame;
+use crate::names::location::{InternedLine, SymbolizedFrame};
 use crate::stream::deferred::{DeferredFrame, DeferredFrames, WaitBudget};
 use crate::stream::epoch_frames::{EpochFrames, PendingFrame, WrittenLocation};
 use crate::stream::existing_annotations::{
@@ -74,6 +75,11 @@ impl<W: Write> Filter<W> {
         }
     }
 
+    /// Adds the code of functions that have samples, before the first record.
+    pub(crate) fn with_code(self) -> Self {
+        Self { images: FrameImages::new(true), ..self }
+    }
+
     /// Filters one record.
     ///
     /// # Errors
@@ -111,6 +117,7 @@ impl<W: Write> Filter<W> {
                 self.write_deferred()?;
                 self.frames.forget();
             }
+            Record::Code(code) => return self.reuse_code(code),
             _ => {}
         }
         self.writer.write(record)
@@ -301,6 +308,7 @@ impl<W: Write> Filter<W> {
                 self.catalog.count(image, shown.status, shown.problem.as_ref());
             }
             self.annotate(frame, &shown)?;
+            self.write_code(frame, key)?;
         }
         // Keeps the memory of the queue.
         self.frames.queue = queue;
@@ -372,6 +380,7 @@ impl<W: Write> Filter<W> {
             if (best.status, &best.lines) != (shown.status, &shown.lines) {
                 self.annotate(frame, &best)?;
             }
+            self.write_code(frame, Some(key))?;
         }
         Ok(true)
     }
@@ -384,15 +393,68 @@ impl<W: Write> Filter<W> {
         self.writer.write(&Record::Location(location))
     }
 
+    /// Writes the code around a frame, once in an epoch.
+    fn write_code(&mut self, frame: FrameId, key: Option<LookupKey>) -> io::Result<()> {
+        let Some(key) = key.filter(|key| key.code) else { return Ok(()) };
+        let Some(code) = self.catalog.code(key) else { return Ok(()) };
+        if !self.frames.codes.insert((key.image, code.start)) {
+            return Ok(());
+        }
+        let (rows, callees) = (self.code_rows(&code.rows)?, self.code_rows(&code.callees)?);
+        self.writer.write(&Record::Code(Code {
+            frame,
+            offset: code.start.0,
+            arch: code.arch.as_bytes(),
+            bytes: &code.bytes,
+            rows: CodeRows::from_encoded(&rows).unwrap_or_default(),
+            callees: CodeRows::from_encoded(&callees).unwrap_or_default(),
+            extras: Extras::NONE,
+        }))
+    }
+
+    /// Writes code of the input, unless the epoch has it already.
+    fn reuse_code(&mut self, code: &Code<'_>) -> io::Result<()> {
+        let image = self.frames.images_of_code.get(&code.frame).copied();
+        let start = ImageOffset(code.offset);
+        if image.is_some_and(|image| !self.frames.codes.insert((image, start))) {
+            return Ok(());
+        }
+        let names = &self.frames.names;
+        let interned = |rows: CodeRows<'_>| -> Vec<(u32, InternedLine)> {
+            rows.iter().map(|row| (row.offset, names.line(&row.line))).collect()
+        };
+        let (rows, callees) = (interned(code.rows), interned(code.callees));
+        let (rows, callees) = (self.code_rows(&rows)?, self.code_rows(&callees)?);
+        let rows = CodeRows::from_encoded(&rows).unwrap_or_default();
+        let callees = CodeRows::from_encoded(&callees).unwrap_or_default();
+        self.writer.write(&Record::Code(Code { rows, callees, ..*code }))
+    }
+
+    /// Returns the encoding of rows with ids of this epoch, and defines the new ones.
+    fn code_rows(&mut self, rows: &[(u32, InternedLine)]) -> io::Result<Vec<u8>> {
+        let mut translated = Vec::with_capacity(rows.len());
+        for &(offset, line) in rows {
+            translated.push(CodeRow { offset, line: self.define_line(&line)? });
+        }
+        let mut encoded = Vec::new();
+        CodeRows::encode(&translated, &mut encoded);
+        Ok(encoded)
+    }
+
     /// Translates lines to this epoch's ids, and defines the new ones.
     fn define_names(&mut self, found: &SymbolizedFrame) -> io::Result<()> {
         self.lines.clear();
         for line in &found.lines {
-            let function = self.define_function(line.function)?;
-            let file = self.define_file(line.file)?;
-            self.lines.push(Line { function, file, line: line.line, column: line.column });
+            let line = self.define_line(line)?;
+            self.lines.push(line);
         }
         Ok(())
+    }
+
+    fn define_line(&mut self, line: &InternedLine) -> io::Result<Line> {
+        let function = self.define_function(line.function)?;
+        let file = self.define_file(line.file)?;
+        Ok(Line { function, file, line: line.line, column: line.column })
     }
 
     fn define_function(&mut self, number: u32) -> io::Result<FunctionId> {

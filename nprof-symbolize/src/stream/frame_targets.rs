@@ -35,6 +35,8 @@ enum ImageTarget {
 /// The images of the current epoch.
 #[derive(Default)]
 pub(crate) struct FrameImages {
+    /// True if the stream gets the code of functions with samples.
+    has_code: bool,
     clock: WallClock,
     /// The first time each image without a build ID was seen, in ns since 1970.
     seen_ns: FxHashMap<Box<[u8]>, u64>,
@@ -42,6 +44,11 @@ pub(crate) struct FrameImages {
 }
 
 impl FrameImages {
+    /// Starts without images; with `has_code`, the stream gets the code of functions with samples.
+    pub(crate) fn new(has_code: bool) -> Self {
+        Self { has_code, ..Self::default() }
+    }
+
     /// Notes a record.
     pub(crate) fn note(&mut self, record: &Record<'_>, catalog: &mut ImageCatalog) {
         self.clock.note(record);
@@ -70,7 +77,9 @@ impl FrameImages {
         }
         Some(match self.images.get(&frame.image) {
             Some(&ImageTarget::Image(image)) => {
-                FrameTarget::Lookup(LookupKey { image, offset: lookup_offset(frame) })
+                // A sample was taken at the address of a frame, unless that is a return address.
+                let code = self.has_code && !frame.return_address;
+                FrameTarget::Lookup(LookupKey { image, offset: lookup_offset(frame), code })
             }
             Some(&ImageTarget::Function(function)) => FrameTarget::Function(function),
             Some(&ImageTarget::Unnamed(status)) => FrameTarget::Unnamed(status),

@@ -17,15 +17,16 @@ use crate::stream::frame_targets::{FrameImages, FrameTarget};
 const MAX_BYTES: u64 = 32 << 20;
 
 /// Looks up the offsets of a recording, so that `catalog` has their names. `step` describes the
-/// names of this run; `open_threads` gets the processes of the recording.
+/// names of this run; `has_code` requests the code of functions with samples; `open_threads` gets the processes of the recording.
 pub(crate) fn resolve(
     input: impl Read,
     catalog: &mut ImageCatalog,
     step: &Step,
+    has_code: bool,
     open_threads: impl FnOnce(Vec<u32>) -> LookupThreads,
 ) {
     let mut reader = Reader::new(input.take(MAX_BYTES));
-    let keys = lookup_keys(&mut reader, catalog, step);
+    let keys = lookup_keys(&mut reader, catalog, step, has_code);
     // The processes are known only now.
     let threads = open_threads(catalog.finder.live_processes.pids());
     catalog.resolve_all(&keys, &threads);
@@ -36,10 +37,11 @@ fn lookup_keys<R: Read>(
     reader: &mut Reader<R>,
     catalog: &mut ImageCatalog,
     step: &Step,
+    has_code: bool,
 ) -> Vec<LookupKey> {
     let mut ahead = ReadAhead {
         catalog,
-        images: FrameImages::default(),
+        images: FrameImages::new(has_code),
         annotations: ExistingAnnotations::new(step.clone()),
         queue: FrameQueue::default(),
         keys: Vec::new(),
@@ -125,8 +127,8 @@ mod tests {
         let finder = Finder::new(SearchPaths::default(), detail);
         let mut catalog = ImageCatalog::new(finder.into());
         let mut reader = Reader::new(text.as_bytes());
-        let keys = lookup_keys(&mut reader, &mut catalog, &Step::default());
-        let key = |image, offset| LookupKey { image, offset: ImageOffset(offset) };
+        let keys = lookup_keys(&mut reader, &mut catalog, &Step::default(), false);
+        let key = |image, offset| LookupKey { image, offset: ImageOffset(offset), code: false };
         // The return address is looked up one byte before it.
         assert_eq!(keys, [key(0, 6), key(0, 7), key(1, 5), key(1, 9)]);
     }

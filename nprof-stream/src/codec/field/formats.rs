@@ -1,8 +1,10 @@
 //! The formats of fields: each reads and writes one sort of field in both encodings.
 
 use super::binary::{self, BlockState, Bytes};
+use super::rows;
 use super::text::{self, TextFields};
 use crate::record::Mark;
+use crate::record::code_rows::CodeRows;
 use crate::record::enums;
 use crate::record::error::Malformed;
 use crate::record::limits;
@@ -216,6 +218,52 @@ impl<'a> Format<'a, &'a [u8]> for BuildId {
 
     fn read_text(from: &mut TextFields<'a>) -> Result<&'a [u8], Malformed> {
         from.build_id()
+    }
+}
+
+/// Bytes of code: hexadecimal digits in text; empty if absent.
+pub(crate) struct HexBytes;
+
+impl<'a> Format<'a, &'a [u8]> for HexBytes {
+    fn push_binary(out: &mut Vec<u8>, bytes: &'a [u8], _: &mut BlockState) {
+        let bytes = &bytes[..bytes.len().min(limits::CODE)];
+        push_varint(out, bytes.len() as u64);
+        out.extend_from_slice(bytes);
+    }
+
+    fn read_binary(from: &mut Bytes<'a>, _: &mut BlockState) -> Result<&'a [u8], Malformed> {
+        from.string(limits::CODE)
+    }
+
+    fn push_text(out: &mut Vec<u8>, bytes: &'a [u8]) {
+        text::push_hex(out, &bytes[..bytes.len().min(limits::CODE)]);
+    }
+
+    fn read_text(from: &mut TextFields<'a>) -> Result<&'a [u8], Malformed> {
+        from.hex(limits::CODE)?.ok_or(Malformed::Field("bytes of code"))
+    }
+}
+
+/// The calls at instructions: groups in text; empty if absent.
+pub(crate) struct Rows;
+
+impl<'a> Format<'a, CodeRows<'a>> for Rows {
+    fn push_binary(out: &mut Vec<u8>, rows: CodeRows<'a>, _: &mut BlockState) {
+        push_varint(out, rows.encoded().len() as u64);
+        out.extend_from_slice(rows.encoded());
+    }
+
+    fn read_binary(from: &mut Bytes<'a>, _: &mut BlockState) -> Result<CodeRows<'a>, Malformed> {
+        CodeRows::from_encoded(from.string(limits::CODE_ROWS)?)
+            .ok_or(Malformed::Field("rows of code"))
+    }
+
+    fn push_text(out: &mut Vec<u8>, rows: CodeRows<'a>) {
+        rows::push_text(out, rows);
+    }
+
+    fn read_text(from: &mut TextFields<'a>) -> Result<CodeRows<'a>, Malformed> {
+        rows::read_in_place(from.field()?).ok_or(Malformed::Field("rows of code"))
     }
 }
 

@@ -2,4 +2,5 @@
 
 pub(crate) mod binary;
 pub(crate) mod formats;
+mod rows;
 pub(crate) mod text;

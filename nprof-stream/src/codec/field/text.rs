@@ -77,15 +77,21 @@ impl<'a> TextFields<'a> {
     }
 
     pub(crate) fn build_id(&mut self) -> Result<&'a [u8], Malformed> {
+        self.hex(limits::BUILD_ID)?.ok_or(Malformed::Field("a build ID"))
+    }
+
+    /// Reads hexadecimal bytes, or `-` for none. Ok(None) if there are more than `limit`, or they are
+    /// malformed.
+    pub(crate) fn hex(&mut self, limit: usize) -> Result<Option<&'a [u8]>, Malformed> {
         let field = self.field()?;
         if field == b"-" {
-            return Ok(&[]);
+            return Ok(Some(&[]));
         }
         // An empty field would be a second form of `-`.
-        if field.is_empty() || field.len() > 2 * limits::BUILD_ID {
-            return Err(Malformed::Field("a build ID"));
+        if field.is_empty() || field.len() > 2 * limit {
+            return Ok(None);
         }
-        hex_bytes_in_place(field).ok_or(Malformed::Field("a build ID"))
+        Ok(hex_bytes_in_place(field))
     }
 
     pub(crate) fn extras(&mut self) -> Result<Extras<'a>, Malformed> {
@@ -140,10 +146,15 @@ pub(crate) fn push_string(out: &mut Vec<u8>, string: &[u8]) {
 
 /// Appends a field: a build ID, cut to the limit.
 pub(crate) fn push_build_id(out: &mut Vec<u8>, id: &[u8]) {
+    push_hex(out, &id[..id.len().min(limits::BUILD_ID)]);
+}
+
+/// Appends a field: hexadecimal bytes, or `-` for none.
+pub(crate) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'\t');
-    match id {
+    match bytes {
         [] => out.push(b'-'),
-        id => push_hex_bytes(out, &id[..id.len().min(limits::BUILD_ID)]),
+        bytes => push_hex_bytes(out, bytes),
     }
 }
 

@@ -84,11 +84,11 @@ fn result(offset: u64) -> LookupResult {
         line,
         column: 0,
     };
-    let key = LookupKey { image: 0, offset: ImageOffset(offset) };
+    let key = LookupKey { image: 0, offset: ImageOffset(offset), code: false };
     let calls = vec![call("inner", 3), call("outer", 5)];
     let status = Status::Named;
     let symbolized = Symbolized { status, calls, problem: None, unnamed: None };
-    LookupResult { key, symbolized, findings: None }
+    LookupResult { key, symbolized, code: None, findings: None }
 }
 
 /// Returns the file offset of this program's `main`.

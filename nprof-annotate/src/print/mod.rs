@@ -1,0 +1,9 @@
+//! Prints functions in every format.
+
+mod arrows;
+mod colour;
+pub(crate) mod context;
+pub(crate) mod machine;
+mod sampling;
+mod source;
+pub(crate) mod table;

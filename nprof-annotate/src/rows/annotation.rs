@@ -1,0 +1,252 @@
+//! The sums of samples by function and offset in its code.
+//!
+//! A sample counts where its leaf is. Memory is bounded: samples in code beyond [`MAX_BYTES`], or at
+//! more than [`MAX_SUMS`] offsets, count as samples without code.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, BuildHasherDefault};
+use std::sync::Arc;
+
+use nprof_report::filter::Filter;
+use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
+use nprof_report::time::TimeSplit;
+use nprof_stream::escape::escaped;
+use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::tables::{FrameEntry, Tables};
+use nprof_stream::{EpochCache, FrameId, NodeId};
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::code::function::Function;
+
+/// The most memory of code and lines.
+const MAX_BYTES: usize = 96 << 20;
+
+/// The most sums of offsets: 100 bytes each.
+const MAX_SUMS: usize = 1 << 19;
+
+/// A function and its samples.
+#[derive(Clone, Debug)]
+pub(crate) struct FunctionSums {
+    pub(crate) function: Arc<Function>,
+    /// The sums by offset from the function's start, and event.
+    pub(crate) sums: BTreeMap<(u32, usize), Sum>,
+    /// By event, all of them.
+    pub(crate) total: Vec<Sum>,
+    /// True if the `--match` rules about calls hold for a sample.
+    pub(crate) is_matched: bool,
+}
+
+/// The place of a frame in a function.
+#[derive(Clone, Copy, Debug)]
+struct FramePlace {
+    function: usize,
+    offset: u32,
+}
+
+/// Properties that make code the same in several epochs and streams: image, start, and contents.
+type CodeKey = (Arc<str>, Box<[u8]>, u64, u64);
+
+/// Adds up samples by function and offset.
+#[derive(Clone, Debug)]
+pub(crate) struct Annotation {
+    filter: Filter,
+    time: TimeSplit,
+    labels: Labels,
+    functions: Vec<FunctionSums>,
+    by_code: FxHashMap<CodeKey, usize>,
+    bytes: usize,
+    sums: usize,
+    /// The samples without code, by function and event.
+    without_code: BTreeMap<Arc<str>, Vec<Sum>>,
+    /// Samples that count, by event.
+    counted: Vec<Sum>,
+    places: EpochCache<FrameId, FramePlace>,
+    counts: EpochCache<GroupKey, bool>,
+    excluded: EpochCache<FrameId, bool>,
+    matches: EpochCache<FrameId, bool>,
+}
+
+impl Annotation {
+    /// Creates a report without samples.
+    pub(crate) fn new(time: TimeSplit, filter: Filter) -> Self {
+        Self {
+            filter,
+            time,
+            labels: Labels::new(),
+            functions: Vec::new(),
+            by_code: FxHashMap::default(),
+            bytes: 0,
+            sums: 0,
+            without_code: BTreeMap::new(),
+            counted: Vec::new(),
+            places: EpochCache::default(),
+            counts: EpochCache::default(),
+            excluded: EpochCache::default(),
+            matches: EpochCache::default(),
+        }
+    }
+
+    /// Returns the sample properties that the profile must keep apart.
+    pub(crate) fn group_by(&self) -> GroupBy {
+        GroupBy { time: self.time, ..GroupBy::default() }
+    }
+
+    /// Returns the functions with code.
+    pub(crate) fn functions(&self) -> &[FunctionSums] {
+        &self.functions
+    }
+
+    /// Returns the functions without code, and their sums by event.
+    pub(crate) fn without_code(&self) -> &BTreeMap<Arc<str>, Vec<Sum>> {
+        &self.without_code
+    }
+
+    /// Returns the samples of an event that count.
+    pub(crate) fn counted(&self, event: usize) -> Sum {
+        self.counted.get(event).copied().unwrap_or_default()
+    }
+
+    /// Returns messages about rules of the filter that match nothing.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.filter.notes()
+    }
+
+    /// Adds the samples of one stack.
+    pub(crate) fn add(&mut self, context: &Context<'_>, group: &GroupKey, sum: Sum) {
+        let tables = context.tables;
+        if !self.counts(context, group)
+            || (self.filter.excludes_by_call() && self.excludes_stack(tables, group.node))
+        {
+            return;
+        }
+        add_to(&mut self.counted, group.event, sum);
+        let frame = tables.node(group.node).map_or(FrameId::NONE, |(_, frame)| frame);
+        let Some(place) = self.place(tables, frame) else {
+            let name = self.name(tables, frame, group.node);
+            // A stream has any number of names, of which the heaviest are not known yet.
+            let is_known =
+                self.without_code.len() < MAX_NAMES || self.without_code.contains_key(&name);
+            let name = if is_known { name } else { "(other)".into() };
+            return add_to(self.without_code.entry(name).or_default(), group.event, sum);
+        };
+        let is_matched = self.matches(tables, frame);
+        let function = &mut self.functions[place.function];
+        function.is_matched |= is_matched;
+        add_to(&mut function.total, group.event, sum);
+        let before = function.sums.len();
+        function.sums.entry((place.offset, group.event)).or_default().add(sum);
+        self.sums += function.sums.len() - before;
+    }
+
+    /// True if the samples of a group count by the rules about samples.
+    fn counts(&mut self, context: &Context<'_>, group: &GroupKey) -> bool {
+        // Rules about samples do not depend on the stack.
+        let key = GroupKey { node: NodeId::NONE, ..*group };
+        if let Some(counts) = self.counts.get(context.tables, &key) {
+            return counts;
+        }
+        let counts = self.filter.keeps_samples(context, group);
+        self.counts.insert(key, counts);
+        counts
+    }
+
+    /// True if an `--exclude` rule matches a call of a stack.
+    fn excludes_stack(&mut self, tables: &Tables, node: NodeId) -> bool {
+        tables.stack(node).any(|frame| {
+            if let Some(excluded) = self.excluded.get(tables, &frame) {
+                return excluded;
+            }
+            let (filter, labels) = (&mut self.filter, &mut self.labels);
+            let mut calls = tables.calls(frame);
+            let excluded = calls.any(|call| filter.excludes_call(labels, tables, Some(call)));
+            self.excluded.insert(frame, excluded);
+            excluded
+        })
+    }
+
+    /// True if the `--match` rules about calls hold for a call of a frame.
+    fn matches(&mut self, tables: &Tables, frame: FrameId) -> bool {
+        if let Some(matches) = self.matches.get(tables, &frame) {
+            return matches;
+        }
+        let (filter, labels) = (&mut self.filter, &mut self.labels);
+        let mut calls = tables.calls(frame);
+        let holds = |call| filter.matches_of(labels, tables, Some(call)).iter().all(|&holds| holds);
+        let matches = calls.any(holds);
+        self.matches.insert(frame, matches);
+        matches
+    }
+
+    /// Returns the name of the function of a frame without code: as nprof-flat has it.
+    fn name(&mut self, tables: &Tables, frame: FrameId, node: NodeId) -> Arc<str> {
+        // The outermost call: the function that has the code, as for those with code.
+        let call = tables.calls(frame).last().filter(|_| !node.is_none());
+        let label = match call {
+            Some(call) => self.labels.label(tables, call, CallKey::Function),
+            None => self.labels.no_stack(),
+        };
+        escaped(self.labels.names.get(label)).into()
+    }
+
+    /// Returns the place of a frame. None if the stream has no code there.
+    fn place(&mut self, tables: &Tables, id: FrameId) -> Option<FramePlace> {
+        if let Some(place) = self.places.get(tables, &id) {
+            return Some(place);
+        }
+        // Frames without code are not cached: in a live stream it may come later.
+        let frame = tables.frame(id)?;
+        // A return address is the end of the call.
+        let offset = frame.offset.checked_sub(u64::from(frame.return_address))?;
+        let code = tables.code(frame.image, offset)?;
+        let function = self.function(tables, frame, code)?;
+        if self.sums >= MAX_SUMS {
+            return None;
+        }
+        // Fits: the code of a record has at most 64 KiB.
+        let offset = u32::try_from(offset - code.offset).ok()?;
+        let place = FramePlace { function, offset };
+        self.places.insert(id, place);
+        Some(place)
+    }
+
+    /// Returns the index of the function of code, added if it is new. None if there is no memory for it.
+    fn function(
+        &mut self,
+        tables: &Tables,
+        frame: &FrameEntry,
+        code: &nprof_stream::CodeEntry,
+    ) -> Option<usize> {
+        let image = tables.image(frame.image);
+        let path = image.map_or(&b""[..], |image| tables.names.get(image.path));
+        let build_id = image.map_or(Box::default(), |image| image.build_id.clone());
+        let hasher = BuildHasherDefault::<FxHasher>::default();
+        // Without a build ID, or in a kernel that patches itself, code may change between two runs.
+        let contents = hasher.hash_one((&code.bytes, code.rows().encoded().len()));
+        let key: CodeKey = (escaped(path).into(), build_id, code.offset, contents);
+        if let Some(&index) = self.by_code.get(&key) {
+            return Some(index);
+        }
+        let function = Function::new(tables, frame, code);
+        // Each epoch repeats the code, which counts once.
+        let bytes = function.size();
+        if self.bytes + bytes > MAX_BYTES {
+            return None;
+        }
+        self.bytes += bytes;
+        let (function, sums, total) = (Arc::new(function), BTreeMap::new(), Vec::new());
+        self.functions.push(FunctionSums { function, sums, total, is_matched: false });
+        self.by_code.insert(key, self.functions.len() - 1);
+        Some(self.functions.len() - 1)
+    }
+}
+
+/// The most names of functions without code.
+const MAX_NAMES: usize = 1 << 16;
+
+/// Adds a sum of an event to sums by event.
+pub(crate) fn add_to(sums: &mut Vec<Sum>, event: usize, sum: Sum) {
+    if sums.len() <= event {
+        sums.resize(event + 1, Sum::default());
+    }
+    sums[event].add(sum);
+}
