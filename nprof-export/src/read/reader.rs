@@ -268,6 +268,7 @@ impl ProfileReader {
 
     /// Returns the profile of all streams.
     pub(crate) fn finish(self) -> model::Profile {
+        // The definitions are added below.
         let mut profile = model::Profile {
             facts: self.facts,
             events: self.events,

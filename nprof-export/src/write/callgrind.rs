@@ -63,6 +63,7 @@ fn head(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "cmd: {}", profile.facts.commands.join("; "))?;
     writeln!(out, "desc: Calls: numbers of samples, as calls were not counted")?;
     writeln!(out, "positions: line\nevents: {}", event_names(profile).join(" "))?;
+    // callgrind_annotate shows shares of these.
     let mut totals = vec![0; 2 * profile.events.len()];
     for sample in &profile.samples {
         add(&mut totals, sample);

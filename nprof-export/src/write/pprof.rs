@@ -211,6 +211,7 @@ fn sample_of(profile: &Profile, samples: &[Sample], strings: &mut Strings) -> pr
     }
     let stacks = std::iter::successors(first.stack, |&at| profile.stacks[at as usize].parent);
     let location = |stack: u32| u64::from(profile.stacks[stack as usize].frame) + 1;
+    // No key may have both strings and numbers.
     let thread = &profile.threads[first.thread as usize];
     let mut number_label = |key: &str, num: u32| proto::Label {
         key: strings.index(key),
