@@ -31,7 +31,8 @@ NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux m
 ALLOCATORS = /usr/lib/x86_64-linux-gnu
 # The same for the other profilers and programs that `papers` and `bench` run.
 PEERS = valgrind:valgrind link-parser:link-grammar offcputime-bpfcc:bpfcc-tools bpftrace:bpftrace \
-        uftrace:uftrace redis-server:redis-server
+        uftrace:uftrace redis-server:redis-server heaptrack:heaptrack sqlite3:sqlite3 \
+        $(ALLOCATORS)/libtcmalloc.so.4:libgoogle-perftools4
 
 # The directories of peers that cargo installs, and of generated completions.
 PEERS_ROOT  = $(abspath $(TARGET))/peers
