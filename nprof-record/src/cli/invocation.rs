@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use anyhow::Context;
 use nprof_stream::{EventId, Record};
+use rustc_hash::FxHashSet;
 
 use crate::cli::args::Args;
 use crate::cli::preload::Preload;
@@ -257,8 +258,11 @@ impl Invocation<'_> {
             return waits.follow_command(pid);
         }
         // Each pass finds threads that were created by others before these were followed.
+        let mut followed = FxHashSet::default();
         for _ in 0..THREAD_SCANS {
-            waits.follow(self.target.threads())?;
+            let mut threads = self.target.threads();
+            threads.retain(|tid| followed.insert(*tid));
+            waits.follow(threads)?;
         }
         Ok(())
     }

@@ -95,7 +95,7 @@ pub(crate) fn thread_info(pid: u32, tid: u32) -> Option<ThreadInfo> {
     let mut comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     // The file ends with a newline that is not part of the name.
     comm.pop_if(|last| *last == b'\n');
-    let stat = Stat::of(tid);
+    let stat = Stat::of_thread(tid);
     let parent = stat.map_or(0, |stat| stat.parent);
     Some(ThreadInfo { pid, tid, parent, comm, is_zombie: stat.is_some_and(|stat| stat.is_zombie) })
 }
@@ -214,6 +214,12 @@ impl Stat {
         let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
         Self::parse(&line[..length])
     }
+
+    /// Reads that of a thread, with its own CPU time. None if it has exited.
+    fn of_thread(tid: u32) -> Option<Self> {
+        let mut line = [0; STAT_MAX_BYTES];
+        Self::parse(thread_stat(tid, &mut line)?)
+    }
 }
 
 /// The system call in which a thread is blocked, with its pointers: /proc/PID/syscall.
@@ -254,20 +260,28 @@ pub(crate) fn blocked_call(tid: u32) -> io::Result<Option<BlockedCall>> {
 /// Returns the letter of a thread's state. None if it has exited.
 pub(crate) fn state_letter(tid: u32) -> Option<u8> {
     let mut line = [0; STAT_MAX_BYTES];
-    let length = fs::File::open(format!("/proc/{tid}/stat")).ok()?.read(&mut line).ok()?;
-    let after = line[..length].iter().rposition(|&byte| byte == b')')? + 2;
+    let line = thread_stat(tid, &mut line)?;
+    // The name may contain spaces and parentheses: count from its end.
+    let after = line.iter().rposition(|&byte| byte == b')')? + 2;
     line.get(after).copied()
+}
+
+/// Reads the line of a thread. None if it has exited.
+fn thread_stat(tid: u32, line: &mut [u8]) -> Option<&[u8]> {
+    // For /proc/TID/stat the kernel would add up the times of all threads of the process.
+    let mut file = fs::File::open(format!("/proc/{tid}/task/{tid}/stat")).ok()?;
+    let length = file.read(line).ok()?;
+    line.get(..length)
 }
 
 /// Returns the letter of a thread's state, and the time that it has waited for a CPU in its life, in
 /// ns. None if it has exited.
 pub(crate) fn scheduling(tid: u32) -> Option<(u8, u64)> {
-    let stat = fs::read(format!("/proc/{tid}/stat")).ok()?;
-    // The name may contain spaces and parentheses: count from its end.
-    let after = stat.iter().rposition(|&byte| byte == b')')? + 2;
-    let letter = *stat.get(after)?;
+    let letter = state_letter(tid)?;
     // The time on a CPU, that of waiting for one, the number of times it ran.
-    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    let mut line = [0; 64];
+    let length = fs::File::open(format!("/proc/{tid}/schedstat")).ok()?.read(&mut line).ok()?;
+    let text = std::str::from_utf8(&line[..length]).ok()?;
     let run_delay_ns = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     (!matches!(letter, b'Z' | b'X')).then_some((letter, run_delay_ns))
 }
