@@ -24,6 +24,10 @@ enum { NO_PREALLOC = 1, MMAPABLE = 1 << 10 };
 enum { ANY = 0, NOEXIST = 1 };
 static const u64 CURRENT_CPU = 0xffffffff;
 
+// The number of the system call of a thread of the kernel: see `KERNEL_THREAD` in
+// src/perf/waits/data.rs.
+static const u64 KERNEL_THREAD = -2;
+
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
 static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static long (*map_delete)(void *map, const void *key) = (void *)3;
@@ -542,7 +546,7 @@ int on_switched_in(u64 *ctx)
 	struct thread *thread;
 	struct task_struct *task;
 	struct wait wait;
-	u64 total, blocked, run_delay;
+	u64 total, blocked, run_delay, mode = 0;
 	u32 tid;
 	void *regs;
 
@@ -585,11 +589,14 @@ int on_switched_in(u64 *ctx)
 			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
 		return 0;
 	}
-	wait.call = -1;
+	wait.call = KERNEL_THREAD;
 	wait.argument = 0;
 	regs = task_pt_regs(task);
-	probe_read_kernel(&wait.call, sizeof(wait.call), regs + call_offset);
-	probe_read_kernel(&wait.argument, sizeof(wait.argument), regs + argument_offset);
+	probe_read_kernel(&mode, sizeof(mode), regs + mode_offset);
+	if ((mode & 3) == 3) {
+		probe_read_kernel(&wait.call, sizeof(wait.call), regs + call_offset);
+		probe_read_kernel(&wait.argument, sizeof(wait.argument), regs + argument_offset);
+	}
 	if (copied)
 		copy_stack(ctx, tid, regs);
 	perf_event_output(ctx, &samples, CURRENT_CPU, &wait, sizeof(wait));

@@ -279,6 +279,7 @@ pub(crate) fn call_name(place: WaitPlace) -> String {
         Some((number, None)) => format!("syscall-{number}"),
         None if place.state.is_preempted() => "preempted".to_owned(),
         None if place.state.is_stopped() => "stopped".to_owned(),
+        None if place.is_of_kernel => "kernel-thread".to_owned(),
         None => "page-fault".to_owned(),
     }
 }
@@ -301,7 +302,7 @@ fn system_call(number: u32) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::waits::data::WaitState as State;
+    use crate::perf::waits::data::{KERNEL_THREAD, WaitState as State};
 
     const EVENT: WaitEvent = WaitEvent { event: EventId(1), period: 1000 };
 
@@ -408,11 +409,13 @@ mod tests {
 
     #[test]
     fn place_is_named_by_call_or_reason() {
-        let place = |state, call| WaitPlace { state: State(state), call };
+        let place = |state, call| WaitPlace { state: State(state), call, is_of_kernel: false };
         let at = |state, call| call_name(place(state, call));
         assert_eq!(at(1, Some((0, 5))), "read");
         assert_eq!(at(1, Some((99_999, 5))), "syscall-99999");
         assert_eq!([at(2, None), at(0, None), at(4, None)], ["page-fault", "preempted", "stopped"]);
+        assert_eq!(call_name(WaitPlace::new(State(1), KERNEL_THREAD, 0)), "kernel-thread");
+        assert_eq!(call_name(WaitPlace::new(State(0), KERNEL_THREAD, 0)), "preempted");
         let futex = u32::try_from(libc::SYS_futex).expect("small");
         assert_eq!(object(place(1, Some((futex, 0x7f00)))), Some(WaitObject::Futex(0x7f00)));
         assert_eq!(object(place(1, Some((0, 5)))), Some(WaitObject::Descriptor(5)));

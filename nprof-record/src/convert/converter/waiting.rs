@@ -368,8 +368,9 @@ impl<S: Sink> Converter<S> {
         let registers = pt_regs::sampled(&capture.registers);
         let word = |at: u32| {
             let word = capture.registers.get(at as usize..).and_then(<[u8]>::first_chunk);
+            // A thread of the kernel has no registers of user code.
             word.filter(|_| !registers.is_empty())
-                .map_or(u64::MAX, |word| u64::from_le_bytes(*word))
+                .map_or(perf::KERNEL_THREAD, |word| u64::from_le_bytes(*word))
         };
         let place = WaitPlace::new(state, word(pt_regs::CALL), word(pt_regs::ARGUMENT));
         let copied = CopiedStack {

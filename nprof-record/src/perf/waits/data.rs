@@ -18,6 +18,9 @@ pub(crate) const STACK_BYTES: usize = 64 << 10;
 const PROGRESS_BYTES: usize = 32 + 8 * THREAD_WORDS;
 const CAPTURE_BYTES: usize = PROGRESS_BYTES + REGISTER_BYTES + 8 + 8 * KERNEL_FRAMES;
 
+/// The number of the system call of a thread of the kernel, which makes none.
+pub(crate) const KERNEL_THREAD: u64 = -2_i64 as u64;
+
 /// The state of a task that waits in the kernel: TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE,
 /// __TASK_STOPPED, __TASK_TRACED and TASK_PARKED of include/linux/sched.h, with the letters of ps(1).
 const STATES: [(u32, char); 5] = [(0x02, 'D'), (0x04, 'T'), (0x08, 't'), (0x40, 'P'), (0x01, 'S')];
@@ -61,6 +64,8 @@ pub(crate) struct WaitPlace {
     pub(crate) state: WaitState,
     /// The number of the system call, with its first argument. None if the thread is in none.
     pub(crate) call: Option<(u32, u64)>,
+    /// True for a thread of the kernel.
+    pub(crate) is_of_kernel: bool,
 }
 
 impl WaitPlace {
@@ -68,8 +73,9 @@ impl WaitPlace {
     /// call as its saved registers have them.
     pub(crate) fn new(state: WaitState, call: u64, argument: u64) -> Self {
         // -1 for interrupts and exceptions: `struct pt_regs`, orig_ax.
-        let call = i32::try_from(call as i64).ok().and_then(|call| u32::try_from(call).ok());
-        Self { state, call: call.map(|call| (call, argument)) }
+        let number = i32::try_from(call as i64).ok().and_then(|call| u32::try_from(call).ok());
+        let is_of_kernel = call == KERNEL_THREAD;
+        Self { state, call: number.map(|number| (number, argument)), is_of_kernel }
     }
 }
 
@@ -391,6 +397,9 @@ mod tests {
         assert_eq!((wait.blocked_ns(), wait.runnable_ns), (200, 50));
         assert_eq!((wait.blocked_hits, wait.runnable_hits), (1, 2));
         assert_eq!((wait.place.state.letter(), wait.place.call), ('D', Some((202, 9))));
+        assert!(!wait.place.is_of_kernel);
+        let kernel = Wait::read(&bytes(&[0, 1, 0, 2, KERNEL_THREAD, 0])).expect("it is complete");
+        assert_eq!((kernel.place.call, kernel.place.is_of_kernel), (None, true));
         assert_eq!(Wait::read(&raw[..40]), None);
         let fault = Wait::read(&bytes(&[0, 1, 0, 0, u64::MAX, 0])).expect("it is complete");
         assert_eq!((fault.place.call, fault.place.state.is_preempted()), (None, true));
