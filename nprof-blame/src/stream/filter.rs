@@ -187,8 +187,7 @@ impl<W: Write> Filter<W> {
 
     fn sample(&mut self, sample: &Sample<'_>) -> Result<(), Error> {
         let &Sample { time, event, task, node, weight, count, extras, .. } = sample;
-        // Without its length, a wait is charged to the moment of its end.
-        let start = time - extras.number("lasted").unwrap_or(0).min(time);
+        let start = time - extras.number("lasted").unwrap_or(weight).min(time);
         let pair = || {
             let run = self.runs.get(&task).copied().or_else(|| extras.number("run"));
             Some(Pair { run: run.unwrap_or(0), number: extras.number("pair")? })

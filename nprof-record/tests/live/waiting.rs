@@ -120,7 +120,7 @@ impl Recording {
                         task: sample.task,
                         weight: sample.weight,
                         count: sample.count,
-                        lasted_ns: sample.extras.number("lasted").unwrap_or(0),
+                        lasted_ns: sample.extras.number("lasted").unwrap_or(sample.weight),
                         call: word("call"),
                         on: word("on"),
                         state: word("state"),
@@ -131,7 +131,7 @@ impl Recording {
                     });
                 }
                 Record::Change(change) if change.kind == ChangeKind::Times => {
-                    let ns = |key| change.extras.number(key).expect("a number");
+                    let ns = |key| change.extras.number(key).unwrap_or(0);
                     all.times.push(Times {
                         task: change.task,
                         wall: ns("wall"),
