@@ -41,7 +41,7 @@ pub(crate) fn record_as_other_user_with(
     options: &[&str],
 ) -> io::Result<Output> {
     let recorder = directory.path("nprof-record");
-    fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
+    copy_recorder(&recorder);
     // The other user executes the recorder here and writes the stream.
     fs::set_permissions(directory.path(""), Permissions::from_mode(0o777)).expect("open to all");
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
@@ -51,6 +51,13 @@ pub(crate) fn record_as_other_user_with(
         .args(options)
         .args(["--", program])
         .output()
+}
+
+/// Copies the recorder, by another process: the children of a test beside this one would inherit the
+/// descriptor of the copy, which cannot be executed while it is open for writing.
+pub(crate) fn copy_recorder(to: &str) {
+    let copied = Command::new("cp").args([env!("CARGO_BIN_EXE_nprof-record"), to]).status();
+    assert!(copied.expect("cp runs").success());
 }
 
 /// Returns the standard error as text.

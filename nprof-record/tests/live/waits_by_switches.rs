@@ -7,7 +7,9 @@ use std::rc::Rc;
 
 use nprof_stream::Mark;
 
-use crate::support::{Directory, record, record_as_other_user_with, recorder, stderr};
+use crate::support::{
+    Directory, copy_recorder, record, record_as_other_user_with, recorder, stderr,
+};
 use crate::waiting::{Recording, Times};
 use crate::waits::{EPOLL, SLEEPER, SPINNERS};
 
@@ -95,7 +97,7 @@ fn ordinary_user_sees_where_a_hung_process_waits() {
     }
     let file = directory.path("out");
     let recorder = directory.path("nprof-record");
-    fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
+    copy_recorder(&recorder);
     let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
     fs::set_permissions(directory.path(""), open).expect("open to all");
     let words = ["-e", "wait", "-p", &pid, "-d", "2.5", "-o", &file];
