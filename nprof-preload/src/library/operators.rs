@@ -2,7 +2,7 @@
 //!
 //! Those of libstdc++ and libc++ call malloc and free, which are hooked: the exported functions jump to them.
 //! Allocators such as jemalloc define the operators themselves, and some of them call their malloc directly, others
-//! through its hook. For an operator in the object of the next malloc, the hook counts what no inner hook counts.
+//! through its hook. For an operator in the object of the next malloc, the hook counts blocks that no inner hook counts.
 #![allow(unsafe_code)]
 
 use core::arch::naked_asm;
@@ -53,8 +53,8 @@ macro_rules! operators {
     };
 }
 
-/// The code of a hook that allocates by `next`, whose first argument is the size, and counts what no inner hook has
-/// counted.
+/// The code of a hook that allocates by `next`, whose first argument is the size, and counts a block that no
+/// inner hook has counted.
 macro_rules! allocate_and_count {
     ($next:ident) => {
         naked_asm!(

@@ -136,7 +136,7 @@ fn is_forked() -> bool {
 #[cold]
 fn connect(thread: &Thread, status: u32) -> Option<()> {
     let allowed = status == Status::New as u32 || status == Status::Connected as u32;
-    // Acquire and release: what this thread writes to the other statics is visible to threads that load `Connected`.
+    // Acquire and release: writes of this thread to the other statics are visible to threads that load `Connected`.
     if !allowed
         || STATUS.compare_exchange(status, Status::Connecting as u32, AcqRel, Relaxed).is_err()
     {

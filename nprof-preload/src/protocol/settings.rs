@@ -10,7 +10,7 @@ pub const VARIABLE: &str = "NPROF_PRELOAD";
 pub struct Settings<'a> {
     /// The name of the recorder's abstract socket, without the zero byte before it; no `:`.
     pub socket: &'a str,
-    /// The number that a [`super::Hello`] must have: all users see the name of the socket, but only those who may
+    /// The number that a [`super::Hello`] must have: all users see the name of the socket, but only those that may
     /// trace the program see its environment.
     pub secret: u64,
     /// The mean distance of samples in allocated bytes; 1 records every allocation, 0 none.

@@ -8,7 +8,7 @@ use std::sync::atomic::fence;
 use super::mapping::Mapping;
 use crate::protocol::{MEMO_WAYS, MEMO_WORDS, MEMOS, StackMemo, first_of_set};
 
-/// A stack for a memo: what its walk depends on.
+/// A stack for a memo: the data that its walk depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkedStack<'a> {
     /// The instruction pointer.

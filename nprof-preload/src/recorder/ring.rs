@@ -321,7 +321,7 @@ mod tests {
         assert!(ring.skip_abandoned(|_| false));
         assert_eq!(ring.next(&mut buffer).expect("valid"), Some(Kind::Freed as u32));
         assert!(!ring.has_unread());
-        // Its size may lead beyond what was reserved.
+        // Its size may lead beyond the reserved bytes.
         write(&file, DATA_OFFSET as u64 + 96, &[!(KEY + 96), 1 << 20 | 1 << 63]);
         set_head(&file, 128);
         assert!(ring.skip_abandoned(|_| false));

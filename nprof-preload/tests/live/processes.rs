@@ -169,7 +169,7 @@ fn signal_handlers_record_within_hooks() {
     run.only().totals(&HashMap::new());
 }
 
-/// Signals end 150 threads while they record; what other threads record later must be read.
+/// Signals end 150 threads while they record; later records of other threads must be read.
 #[test]
 fn threads_that_end_within_a_hook_hide_no_records() {
     let workshop = Workshop::new();

@@ -11,7 +11,7 @@ use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::{SegmentStart, StackCopy, StackSegments};
 use crate::unwind::walk::unwind;
 
-/// The most frames that are found by frame pointers of which it is asked where each was saved.
+/// The most frames found by frame pointers for which the place of the saved pointer is searched.
 const FRAME_POINTERS_MAX: usize = 64;
 
 /// The distance below a CFA at which functions save the frame pointer: six registers are pushed at most.

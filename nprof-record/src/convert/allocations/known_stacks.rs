@@ -28,14 +28,14 @@ pub(crate) struct KnownStacks {
 #[derive(Clone, Debug)]
 pub(crate) struct KnownStack {
     pub(crate) addresses: Rc<[FrameAddress]>,
-    /// Its node; none if it is not known in this epoch.
+    /// Its node; none if this epoch has not defined one.
     node: NodeId,
     /// The mappings for which the node is right.
     maps: Weak<AddressSpace>,
 }
 
 impl KnownStack {
-    /// Returns the node, if it is known for these mappings.
+    /// Returns the node of these mappings, if there is one.
     pub(crate) fn node(&self, maps: &Rc<AddressSpace>) -> Option<NodeId> {
         let is_current = !self.node.is_none() && self.maps.as_ptr() == Rc::as_ptr(maps);
         is_current.then_some(self.node)
