@@ -156,26 +156,26 @@ impl Ring {
         let bytes = u64::from(header.bytes.load(Relaxed));
         let is_announced =
             found == !commit && bytes >= ALIGNMENT && bytes.is_multiple_of(ALIGNMENT);
+        // To complete it, its thread overwrites its id by the kind first: it may have ended just then.
         let writer = is_announced.then(|| header.kind.load(Relaxed));
-        // Its thread is just completing it, and has written the kind.
-        let is_complete = writer.is_some_and(|writer| writer & RecordHeader::WRITER == 0);
-        let thread = writer.map(|writer| writer & !RecordHeader::WRITER);
+        let writer = writer.filter(|writer| writer & RecordHeader::WRITER != 0);
         // It may also have completed it and ended since the first look.
-        if is_complete || lives(thread) || header.commit.load(Acquire) == commit {
+        if lives(writer.map(|writer| writer & !RecordHeader::WRITER))
+            || header.commit.load(Acquire) == commit
+        {
             return false;
         }
-        let next = match thread {
-            Some(_) => (self.tail + bytes).min(end),
-            None => (self.tail + ALIGNMENT..end)
-                .step_by(ALIGNMENT as usize)
-                .find(|&at| {
-                    let commit = self.key.wrapping_add(at);
-                    let found = self.record_header(at).commit.load(Acquire);
-                    found == commit || found == !commit
-                })
-                .unwrap_or(end),
+        self.tail = if is_announced {
+            (self.tail + bytes).min(end)
+        } else {
+            let mut later = (self.tail + ALIGNMENT..end).step_by(ALIGNMENT as usize);
+            let next = later.find(|&at| {
+                let commit = self.key.wrapping_add(at);
+                let found = self.record_header(at).commit.load(Acquire);
+                found == commit || found == !commit
+            });
+            next.unwrap_or(end)
         };
-        self.tail = next;
         self.header().tail.0.store(self.tail, std::sync::atomic::Ordering::SeqCst);
         true
     }
@@ -316,16 +316,21 @@ mod tests {
         assert_eq!(ring.next(&mut buffer).expect("valid"), None);
         assert!(ring.has_unread() && !ring.skip_abandoned(|thread| thread == Some(1234)));
         write(&file, DATA_OFFSET as u64, &[!KEY, 64 | (Kind::Freed as u64) << 32]);
-        assert!(!ring.skip_abandoned(|_| false), "its thread is completing it");
+        assert!(!ring.skip_abandoned(|thread| thread.is_none()), "its thread completes it");
         write(&file, DATA_OFFSET as u64, &[!KEY, 64 | (1234 | 1 << 31) << 32]);
         assert!(ring.skip_abandoned(|_| false));
         assert_eq!(ring.next(&mut buffer).expect("valid"), Some(Kind::Freed as u32));
         assert!(!ring.has_unread());
-        // Its size may lead beyond the reserved bytes.
-        write(&file, DATA_OFFSET as u64 + 96, &[!(KEY + 96), 1 << 20 | 1 << 63]);
+        // Its thread has ended just before it would have been complete.
+        write(&file, DATA_OFFSET as u64 + 96, &[!(KEY + 96), 32 | (Kind::Freed as u64) << 32]);
         set_head(&file, 128);
-        assert!(ring.skip_abandoned(|_| false));
+        assert!(ring.skip_abandoned(|thread| thread.is_some()));
         assert_eq!((ring.read_bytes(), ring.has_unread()), (128, false));
+        // Its size may lead beyond the reserved bytes.
+        write(&file, DATA_OFFSET as u64 + 128, &[!(KEY + 128), 1 << 20 | 1 << 63]);
+        set_head(&file, 160);
+        assert!(ring.skip_abandoned(|_| false));
+        assert_eq!((ring.read_bytes(), ring.has_unread()), (160, false));
     }
 
     #[test]
