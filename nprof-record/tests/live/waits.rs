@@ -1,6 +1,8 @@
 //! Waiting: the sums of programs that time themselves, causes, and threads that wait all the time.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use nprof_stream::Mark;
@@ -202,6 +204,20 @@ int main(void) {
     printf("%d\n", early);
 }
 "#;
+
+#[test]
+fn threads_that_wait_all_the_time_have_times_system_wide() {
+    if fs::metadata("/proc/self").expect("procfs").uid() != 0 {
+        return eprintln!("SKIPPED: only root records the whole machine");
+    }
+    let words = ["-e", "wait", "-a", "-d", "0.5"];
+    let Some(all) = Recording::of(Directory::new("idle-machine"), &words) else { return };
+    let timed: BTreeSet<_> = all.times.iter().map(|times| times.task).collect();
+    let waiting: BTreeSet<_> = all.samples.iter().map(|sample| sample.task).collect();
+    let missing = waiting.difference(&timed).count();
+    // Of threads that end with the recording, the last note may be lost on a busy machine.
+    assert!(missing * 20 < waiting.len(), "{missing} of {} have no times", waiting.len());
+}
 
 #[test]
 fn recorder_ends_no_wait_of_an_epoll_loop() {

@@ -199,15 +199,21 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Writes the times of a thread that has ended, or of one that lives at the end of the recording.
+    /// Writes the times of a thread that has ended.
     pub(super) fn write_times(&mut self, tid: u32, times: &ThreadTimes) {
         let Some(state) = &mut self.waiting else { return };
-        state.ongoing.remove(&tid);
-        state.woken.remove(&tid);
         let exited = state.exited.remove(&tid);
         // The id may belong to a later thread by now.
         let living = self.tree.task(tid).filter(|task| task.time_ns <= times.end_ns);
-        let Some(task) = living.map(|task| task.id).or(exited) else { return };
+        if let Some(task) = living.map(|task| task.id).or(exited) {
+            self.write_times_of(task, tid, times);
+        }
+    }
+
+    fn write_times_of(&mut self, task: TaskId, tid: u32, times: &ThreadTimes) {
+        let Some(state) = &mut self.waiting else { return };
+        state.ongoing.remove(&tid);
+        state.woken.remove(&tid);
         state.sums.add(times);
         let wall_ns = times.end_ns.saturating_sub(times.begin_ns);
         let pairs = [
@@ -274,7 +280,13 @@ impl<S: Sink> Converter<S> {
 
     /// Writes the times of the threads that live at the end of the recording.
     pub(crate) fn write_last_times(&mut self, threads: &[Progress]) {
-        threads.iter().for_each(|thread| self.write_times(thread.tid, &thread.times()));
+        for thread in threads {
+            // A thread that waited all the time has no record: its task is defined with its last wait,
+            // after the end of its times.
+            if let Some(task) = self.tree.task(thread.tid).map(|task| task.id) {
+                self.write_times_of(task, thread.tid, &thread.times());
+            }
+        }
     }
 
     /// Keeps the stack of a wait, which comes once.
