@@ -29,6 +29,7 @@ const TOOLS: [(&str, &[(&str, &str)]); 3] = [
         &[
             ("flat", "Report time by function, line, image or thread"),
             ("paths", "Report call paths, trees, the call graph and flame graphs"),
+            ("annotate", "Report time within functions, by instruction, line or loop"),
             ("diff", "Compare two sets of recordings"),
         ],
     ),
@@ -37,7 +38,7 @@ const TOOLS: [(&str, &[(&str, &str)]); 3] = [
         &[
             ("format", "Check, count, merge and convert recordings"),
             ("export", "Write files for other programs"),
-            ("import", "Read recordings of perf"),
+            ("import", "Read recordings of other profilers"),
         ],
     ),
 ];

@@ -1,6 +1,6 @@
 //! `nprof` as a user runs it: the tools by short names, and its own commands.
 
-use nprof_tests::{Shell, tool};
+use nprof_tests::{Shell, TOOLS, tool};
 
 /// Takes some tenths of a second, and exists on every Debian.
 const WORK: &str = "perl -e '$x += $_ ** 0.5 for 1 .. 2e6'";
@@ -29,6 +29,17 @@ fn tool_runs_in_place_of_nprof() {
     // A closed pipe is no failure of the tool.
     let run = shell.run("nprof record -l | head -n 1");
     assert_eq!(run.stages, [0, 0], "{run:?}");
+}
+
+#[test]
+fn all_tools_have_short_names() {
+    let shell = Shell::new();
+    let help = shell.run("nprof --help").quiet();
+    for name in TOOLS.iter().filter_map(|tool| tool.strip_prefix("nprof-")) {
+        let version = shell.run(&format!("nprof {name} --version")).quiet();
+        assert!(version.starts_with(&format!("nprof-{name} ")), "{version}");
+        assert!(help.contains(&format!("\n  {name} ")), "{name}: {help}");
+    }
 }
 
 #[test]
