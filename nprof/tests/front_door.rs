@@ -85,6 +85,19 @@ fn run_without_recording_leaves_no_file() {
 }
 
 #[test]
+fn run_without_recording_keeps_file_of_earlier_one() {
+    let shell = Shell::new();
+    shell.write("x", "earlier");
+    for (words, status) in [("-- ./not-there", 127), ("--no-such-option -- true", 125)] {
+        assert_eq!(shell.run(&format!("nprof run -o x {words}")).status, status);
+        assert_eq!(shell.read("x"), b"earlier");
+    }
+    shell.write("x", "longer than a recording: ".repeat(100_000));
+    assert_eq!(shell.run("nprof run -o x -- true").status, 0);
+    assert!(shell.run("nprof format check x").quiet().contains("complete"));
+}
+
+#[test]
 fn failed_report_does_not_hide_status_of_command() {
     let shell = Shell::new();
     for (command, status) in [("sh -c 'exit 3'", 3), ("true", 125)] {

@@ -39,15 +39,18 @@ pub(crate) fn main(args: &RunArgs) -> ExitCode {
 
 fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let request = Request::of(args)?;
-    let (path, file) = create(&request)?;
+    let Created { path, file, is_new } = create(&request)?;
     let recorded = record(&request, file);
-    if fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0) {
-        // nprof-record or nprof-symbolize failed, and reported why.
+    let is_empty = fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0);
+    if is_new && is_empty {
         let _ = fs::remove_file(&path);
-        return Ok(recorded?.status_with(false));
     }
     let recorded = recorded?;
-    let is_reported = recorded.is_symbolized && report(&path)?;
+    if is_empty || recorded.symbolized == Symbolized::Nothing {
+        // nprof-record or nprof-symbolize failed, and reported why.
+        return Ok(recorded.status_with(false));
+    }
+    let is_reported = recorded.symbolized == Symbolized::All && report(&path)?;
     print_next(&path);
     Ok(recorded.status_with(is_reported))
 }
@@ -56,7 +59,26 @@ fn run(args: &RunArgs) -> anyhow::Result<u8> {
 struct Recorded {
     /// The exit status of nprof-record: that of the command.
     status: u8,
-    is_symbolized: bool,
+    symbolized: Symbolized,
+}
+
+/// The result of nprof-symbolize.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Symbolized {
+    /// There was no stream: nothing was recorded.
+    Nothing,
+    /// It failed.
+    Failed,
+    /// The whole stream.
+    All,
+}
+
+/// The file of a recording.
+struct Created {
+    path: PathBuf,
+    file: File,
+    /// True if it did not exist before.
+    is_new: bool,
 }
 
 impl Recorded {
@@ -66,11 +88,14 @@ impl Recorded {
     }
 }
 
-/// Creates the file of the recording before anything runs.
-fn create(request: &Request) -> anyhow::Result<(PathBuf, File)> {
+/// Creates the file of the recording before anything runs. A file that exists stays as it is: perhaps
+/// nothing will be recorded.
+fn create(request: &Request) -> anyhow::Result<Created> {
     if let Some(path) = &request.output {
-        let file = File::create(path).with_context(|| path.display().to_string())?;
-        return Ok((path.clone(), file));
+        let is_new = !path.exists();
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = opened.with_context(|| path.display().to_string())?;
+        return Ok(Created { path: path.clone(), file, is_new });
     }
     let name = format!("{NPROF}-{}-{}", request.program(), date::now());
     let mut number = 1;
@@ -80,7 +105,10 @@ fn create(request: &Request) -> anyhow::Result<(PathBuf, File)> {
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             // Another recording of the same program in the same second.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-            file => return Ok((path.clone(), file.with_context(|| path.display().to_string())?)),
+            file => {
+                let file = file.with_context(|| path.display().to_string())?;
+                return Ok(Created { path, file, is_new: true });
+            }
         }
     }
 }
@@ -107,21 +135,26 @@ fn record(request: &Request, file: File) -> anyhow::Result<Recorded> {
     });
     // The end of the stream for nprof-symbolize, which must be waited for in any case.
     drop(write);
-    let is_symbolized = symbolizing.join().unwrap_or(Ok(false));
-    Ok(Recorded { status: status(recorded?), is_symbolized: is_symbolized? })
+    let symbolized = symbolizing.join().unwrap_or(Ok(Symbolized::Failed));
+    Ok(Recorded { status: status(recorded?), symbolized: symbolized? })
 }
 
-/// Symbolizes a stream into a file. True if that succeeded, false also if there is no stream.
-fn symbolize(stream: OwnedFd, file: File) -> anyhow::Result<bool> {
+/// Symbolizes a stream into a file.
+fn symbolize(stream: OwnedFd, file: File) -> anyhow::Result<Symbolized> {
     // A recorder that fails reports why: nprof-symbolize has nothing to add about an empty stream.
     let mut first = [PollFd::new(&stream, PollFlags::IN)];
     retry_on_intr(|| poll(&mut first, None)).context("cannot wait for nprof-record")?;
     if !first[0].revents().contains(PollFlags::IN) {
-        return Ok(false);
+        return Ok(Symbolized::Nothing);
+    }
+    // Only now: without a stream, an earlier recording stays. A pipe or a device has no length.
+    if file.metadata().is_ok_and(|file| file.is_file()) {
+        file.set_len(0).context("cannot truncate the file of the recording")?;
     }
     let mut symbolize = tool("nprof-symbolize");
     symbolize.stdin(stream).stdout(file);
-    Ok(start(symbolize, "nprof-symbolize")?.wait().context("nprof-symbolize")?.success())
+    let status = start(symbolize, "nprof-symbolize")?.wait().context("nprof-symbolize")?;
+    Ok(if status.success() { Symbolized::All } else { Symbolized::Failed })
 }
 
 fn start(mut command: Command, name: &str) -> anyhow::Result<Child> {
