@@ -60,6 +60,9 @@ impl Request {
         let mut request =
             Self { output: args.output.clone(), options: Vec::new(), command: command.to_vec() };
         request.take(options)?;
+        if request.output.as_deref() == Some(Path::new("-")) {
+            bail!("-o -: standard output belongs to the command; write -o FILE");
+        }
         if command.is_empty() && !request.options.iter().any(|option| is_target(option)) {
             // Without `--`, the value of an option cannot be distinguished from the command.
             bail!(
@@ -178,6 +181,10 @@ mod tests {
             assert!(error.contains("write -- before the command"), "{error}");
         }
         assert!(request(&["-p", "1", "-o"]).is_err());
+        for words in [&["-o", "-", "--", "a"][..], &["-p", "1", "--output=-"]] {
+            let error = request(words).expect_err("standard output").to_string();
+            assert!(error.contains("belongs to the command"), "{error}");
+        }
     }
 
     #[test]
