@@ -92,7 +92,9 @@ impl Args {
     pub(crate) fn has_whole_leaves(&self, slice_ns: u64) -> bool {
         let is_of_part =
             |key: &Key| matches!(key, Key::Cpu | Key::Command | Key::Extra(_) | Key::Path);
-        !self.columns().iter().any(is_of_part)
+        // The samples with a row may depend on their callers.
+        !self.options.rebase
+            && !self.columns().iter().any(is_of_part)
             && self.time().keeps_whole(slice_ns)
             && self.options.filter().keeps_leaves_whole()
     }
@@ -133,6 +135,7 @@ mod tests {
             &["--time", "500ms.."],
             &["--exclude", "function=main"],
             &["--match", "command=x"],
+            &["--match", "function=x", "--rebase"],
         ] {
             assert!(!is_whole(part), "{part:?}");
         }
