@@ -390,6 +390,10 @@ impl StackResolver {
 
     /// Returns the part of the user stack that the latest stack of the thread has, too.
     fn known_part(&mut self, tid: u32, maps: Rc<AddressSpace>, mark: Mark) -> KnownPart {
+        // The node of a leaf with another offset is not that of its address.
+        if self.leaf_offset.is_some() {
+            return KnownPart::none(tid, maps, mark, false);
+        }
         // All frames are needed if a new epoch may drop the nodes first.
         let depth = self.keys.len() + self.addresses.len() + 1;
         let is_whole = self.outer.is_none();

@@ -13,6 +13,8 @@ use crate::arch;
 use crate::convert::dictionary::Dictionary;
 use crate::convert::process_tree::Membership;
 use crate::os::code_mapping::{Identity, Mmap};
+use crate::perf::calls::data::{Call, CallKey};
+use crate::perf::calls::points::PointList;
 use crate::perf::lost::LostSamples;
 use crate::perf::record::{self, TaskIds};
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
@@ -126,6 +128,33 @@ fn definitions_precede_their_first_sample() {
         (converter.sums[0], converter.counts.incomplete.len()),
         (Sum { samples: 2, weight: 14 }, 0)
     );
+}
+
+#[test]
+fn frame_of_a_call_is_that_of_its_function_after_other_samples() {
+    let mut converter = converter();
+    // The probe is at 0x1004, where another function is inlined; 0x1000 is in the function itself.
+    let list = PointList::parse(b"f\t/f\t\t0x1004\t0x1000\n").expect("a list");
+    converter.set_calls(CallState::new(EVENT, list, 0));
+    let words: Vec<u8> = [0x1004_u64, 0x1234].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let stack = || StackInput {
+        ip: 0x1004,
+        user: UserStack::Walked(Words(&words)),
+        ..StackInput::default()
+    };
+    let called = || {
+        let sample = record::Sample { weight: 1, stack: stack(), extra_stack: None, wait: None };
+        let call = Call { key: CallKey::default(), calls: 5, slice: 0 };
+        KernelRecord::Call(sample, call)
+    };
+    let nodes = [called(), sample(stack()), called(), sample(stack())].map(|record| {
+        converter.handle_record(sample_id(COMMAND), &record, EVENT);
+        converter.sink.0.last().cloned().expect("a sample")
+    });
+    assert_eq!((&nodes[0], &nodes[1]), (&nodes[2], &nodes[3]));
+    assert_ne!(nodes[0], nodes[1]);
+    let frames = |end: &str| converter.sink.0.iter().filter(|line| line.contains(end)).count();
+    assert_eq!((frames("+0x1000 u none"), frames("+0x1004 u none")), (1, 1));
 }
 
 #[test]

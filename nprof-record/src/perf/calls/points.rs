@@ -79,7 +79,11 @@ impl PointList {
     }
 
     /// Parses a list, or several, one after the other.
-    fn parse(text: &[u8]) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If it is no list.
+    pub(crate) fn parse(text: &[u8]) -> anyhow::Result<Self> {
         let mut list = Self::default();
         let mut images: FxHashMap<Vec<u8>, usize> = FxHashMap::default();
         let mut known: FxHashMap<(usize, u64), ()> = FxHashMap::default();
