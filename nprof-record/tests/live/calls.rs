@@ -93,6 +93,32 @@ int main(void) {
 }
 "#;
 
+/// Threads one after the other for 2.5 s, each with 1000 calls; it prints their number.
+const THREADS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+__asm__(".text\n.type f, @function\nf: push %rbx\n pop %rbx\n ret\n.size f, .-f\n");
+void f(void);
+static void *work(void *none) {
+    for (int i = 0; i < 1000; i++) f();
+    return none;
+}
+int main(void) {
+    struct timespec start, t;
+    int threads = 0;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        pthread_t thread;
+        pthread_create(&thread, 0, work, 0);
+        pthread_join(thread, 0);
+        threads++;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+    } while ((t.tv_sec - start.tv_sec) * 1000000000ll + t.tv_nsec - start.tv_nsec < 2500000000ll);
+    printf("%d\n", threads);
+}
+"#;
+
 /// Calls by function, thread and slice.
 #[derive(Default)]
 struct Calls {
@@ -222,6 +248,18 @@ fn calls_of_each_thread_and_second_are_those_of_the_program() {
         assert!(range.contains(found), "{key:?}: {found} of {range:?}");
     }
     assert!(messages.contains(&format!("{all} calls of 20 functions")), "{messages}");
+}
+
+#[test]
+fn calls_of_threads_that_end_within_a_second_are_counted() {
+    let directory = Directory::new("calls-threads");
+    let Some((program, symbols)) = compiled(&directory, "gcc", THREADS, &["-O1"]) else { return };
+    let list = list(&directory, &program, &symbols, &["f"]);
+    let stream = directory.path("stream");
+    let words = ["--calls", &list, "--calls-limit", "1000000000", "-o", &stream, "--", &program];
+    let Some((printed, messages)) = record_calls(&words) else { return };
+    let threads: u64 = printed.trim().parse().expect("a number");
+    assert_eq!(Calls::from_file(&stream, &symbols).of("f"), 1000 * threads, "{messages}");
 }
 
 #[test]

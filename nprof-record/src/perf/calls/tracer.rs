@@ -12,7 +12,7 @@ use std::io;
 use std::thread;
 
 use anyhow::{Context, anyhow, bail};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::os::procfs;
 use crate::perf::calls::data::{CallKey, CallRest, Counter, SETTINGS, SLICE_NS, Setting, TakenOff};
@@ -68,6 +68,8 @@ pub(crate) struct CallTracer {
     serials: Cell<u32>,
     /// The calls without a sample that were returned, by thread and function.
     written: RefCell<FxHashMap<CallKey, u64>>,
+    /// The counters of threads that had ended when they were read: nothing changes them any more.
+    ended: RefCell<FxHashSet<CallKey>>,
     overflows: RefCell<Vec<u64>>,
     rates: RefCell<Rates>,
     /// The samples of all slices but this.
@@ -116,6 +118,7 @@ impl CallTracer {
             generation: Cell::default(),
             serials: Cell::new(FIRST_OWN_SERIAL),
             written: RefCell::default(),
+            ended: RefCell::default(),
             overflows: RefCell::new(vec![0; functions]),
             rates: RefCell::default(),
             sampled: Cell::default(),
@@ -267,17 +270,20 @@ impl CallTracer {
     ///
     /// bpf(2).
     pub(crate) fn take_rests(&self, slice: u64) -> io::Result<Vec<(u32, u32, CallRest)>> {
-        let mut written = self.written.borrow_mut();
-        let (mut rests, mut unchanged, mut torn) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut written, mut ended) = (self.written.borrow_mut(), self.ended.borrow_mut());
+        let (mut rests, mut unneeded, mut torn) = (Vec::new(), Vec::new(), Vec::new());
         let mut take = |key: CallKey, counter: &Counter| {
             let known = written.entry(key).or_default();
             let calls = counter.rests_to(slice).saturating_sub(*known);
             *known += calls;
             let rest = CallRest { key, calls, slice, is_living: self.lives(counter.tid, key) };
+            // A thread that has ended since the last time may have calls after the copy, or in the
+            // slice that goes on.
+            if !rest.is_living && !ended.insert(key) && calls == 0 {
+                unneeded.push(key);
+            }
             if calls > 0 {
                 rests.push((counter.tid, counter.pid, rest));
-            } else if !rest.is_living {
-                unchanged.push(key);
             }
         };
         self.maps.counters.visit(|key, value| {
@@ -294,9 +300,10 @@ impl CallTracer {
                 take(key, &counter);
             }
         }
-        for key in unchanged {
+        for key in unneeded {
             self.maps.counters.remove(&key.bytes());
             written.remove(&key);
+            ended.remove(&key);
         }
         let mut overflows = self.overflows.borrow_mut();
         for (point, known) in overflows.iter_mut().enumerate() {
