@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -70,6 +70,8 @@ pub(crate) struct CallTracer {
     written: RefCell<FxHashMap<CallKey, u64>>,
     /// The counters of threads that had ended when they were read: nothing changes them any more.
     ended: RefCell<FxHashSet<CallKey>>,
+    /// The threads that close links.
+    closing: RefCell<Vec<JoinHandle<()>>>,
     overflows: RefCell<Vec<u64>>,
     rates: RefCell<Rates>,
     /// The samples of all slices but this.
@@ -119,6 +121,7 @@ impl CallTracer {
             serials: Cell::new(FIRST_OWN_SERIAL),
             written: RefCell::default(),
             ended: RefCell::default(),
+            closing: RefCell::default(),
             overflows: RefCell::new(vec![0; functions]),
             rates: RefCell::default(),
             sampled: Cell::default(),
@@ -189,8 +192,9 @@ impl CallTracer {
     pub(crate) fn stop(&self) {
         let links = std::mem::take(&mut *self.links.borrow_mut());
         // One grace period of the kernel for each image: at the same time.
-        let closing = links.into_iter().flatten().map(|link| thread::spawn(move || drop(link)));
-        for thread in closing.collect::<Vec<_>>() {
+        let mut closing = self.closing.take();
+        closing.extend(links.into_iter().flatten().map(|link| thread::spawn(move || drop(link))));
+        for thread in closing {
             let _ = thread.join();
         }
         self.tracepoints.borrow_mut().clear();
@@ -353,7 +357,9 @@ impl CallTracer {
     pub(crate) fn take_off(&self, now_ns: u64, limit: u64) -> anyhow::Result<Vec<TakenOff>> {
         let mut rates = self.rates.borrow_mut();
         let elapsed_ns = now_ns.saturating_sub(rates.at_ns);
-        if elapsed_ns < RATE_NS {
+        // With a third link, `on_call` would count calls twice.
+        self.closing.borrow_mut().retain(|thread| !thread.is_finished());
+        if elapsed_ns < RATE_NS || !self.closing.borrow().is_empty() {
             return Ok(Vec::new());
         }
         let calls: Vec<u64> =
@@ -390,7 +396,7 @@ impl CallTracer {
             let link = self.attach(image)?;
             let before = std::mem::replace(&mut self.links.borrow_mut()[image], link);
             // The kernel waits for a grace period.
-            thread::spawn(move || drop(before));
+            self.closing.borrow_mut().push(thread::spawn(move || drop(before)));
         }
         Ok(())
     }
