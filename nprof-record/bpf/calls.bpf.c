@@ -225,9 +225,10 @@ int on_call(void *ctx)
 		return 0;
 	}
 	counter->generation = generation;
+	// Another thread may run between the load and the store of an addition (CONFIG_PREEMPT).
 	count = map_lookup(&points, &at);
 	if (count)
-		*count += 1;
+		__sync_fetch_and_add(count, 1);
 	begin = value(BEGIN);
 	now = ktime_get_ns();
 	slice = begin && now > begin ? (now - begin) / SLICE : 0;

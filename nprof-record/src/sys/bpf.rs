@@ -241,8 +241,8 @@ impl SharedWords {
             return None;
         }
         // SAFETY: the mapping is page-aligned, has at least `count` words and lives as long as
-        // `self`. BPF programs and this process access it only by aligned loads and stores of whole
-        // words, which are atomic on x86-64.
+        // `self`. BPF programs and this process access it only by aligned loads, stores and atomic
+        // additions of whole words, which are atomic on x86-64.
         Some(unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(index)) })
     }
 

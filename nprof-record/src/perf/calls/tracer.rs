@@ -370,7 +370,8 @@ impl CallTracer {
         }
         let mut found = Vec::new();
         for (point, (now, before)) in rates.calls.iter().zip(&before.calls).enumerate() {
-            let rate = u128::from(now - before) * u128::from(SLICE_NS) / u128::from(elapsed_ns);
+            let calls = u128::from(now.saturating_sub(*before));
+            let rate = calls * u128::from(SLICE_NS) / u128::from(elapsed_ns);
             if rate > u128::from(limit) && !self.taken_off.borrow()[point] {
                 let rate = u64::try_from(rate).unwrap_or(u64::MAX);
                 found.push(TakenOff { point: point as u32, rate });
