@@ -53,19 +53,19 @@ impl CallSource {
         self.settled_ns = now_ns;
         let begin_ns = self.tracer.begin_ns().unwrap_or(now_ns);
         let slice = now_ns.saturating_sub(begin_ns) / SLICE_NS;
-        if self.tracer.is_stopped() {
-            if !std::mem::replace(&mut self.has_ended, true) {
-                self.queue_rests(u64::MAX, slice, now_ns);
-            }
-        } else if slice > self.read {
+        let has_ended = self.tracer.is_stopped();
+        if slice > self.read {
             let end_ns = begin_ns + slice * SLICE_NS;
-            if now_ns < end_ns + SETTLING_NS {
+            if !has_ended && now_ns < end_ns + SETTLING_NS {
                 self.settled_ns = end_ns - 1;
                 return;
             }
             self.read = slice;
             self.queue_rests(slice - 1, slice - 1, end_ns - 1);
             self.tracer.adapt();
+        }
+        if has_ended && !std::mem::replace(&mut self.has_ended, true) {
+            self.queue_rests(u64::MAX, slice, now_ns);
         }
     }
 
