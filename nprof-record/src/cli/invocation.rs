@@ -211,6 +211,9 @@ impl Invocation<'_> {
             Some(opened) => opened,
             None => self.destination.open(pid)?,
         };
+        if let (Some(calls), Target::System) = (&self.calls, &self.target) {
+            calls.follow_everyone();
+        }
         if !self.is_delayed() {
             self.start_waits(&sources, pid)?;
             self.start_calls(pid)?;
@@ -271,10 +274,8 @@ impl Invocation<'_> {
     fn start_calls(&self, pid: u32) -> anyhow::Result<()> {
         let Some(calls) = &self.calls else { return Ok(()) };
         calls.start()?;
-        match &self.target {
-            Target::Command(_) => return calls.follow_command(pid),
-            Target::System => calls.follow_everyone(),
-            _ => {}
+        if let Target::Command(_) = &self.target {
+            return calls.follow_command(pid);
         }
         // As for waiting.
         for _ in 0..THREAD_SCANS {

@@ -53,6 +53,10 @@ const POLL_INTERVALS: (Duration, Duration) =
 /// poll is missed.
 const POLL_SHARE: u64 = 20;
 
+/// Passes over the threads whose calls are counted after a delay: the second finds those that others
+/// created before the first.
+const THREAD_SCANS: usize = 2;
+
 /// The time between two parts of a wait that goes on.
 const ONGOING_INTERVAL_NS: u64 = 1_000_000_000;
 
@@ -398,9 +402,12 @@ impl Recording {
                 waits.start(self.converter.threads()).map_err(io::Error::other)?;
             }
             if let Some(calls) = &self.calls {
-                let threads = self.converter.threads();
-                let started = calls.start().and_then(|()| calls.follow(threads));
-                started.map_err(io::Error::other)?;
+                // It takes long enough for new threads, of which the rings have records.
+                calls.start().map_err(io::Error::other)?;
+                for _ in 0..THREAD_SCANS {
+                    self.sources.drain(&mut self.converter, false);
+                    calls.follow(self.converter.threads()).map_err(io::Error::other)?;
+                }
             }
             progress.cpu_time = self.cpu_time(self.converter.processes());
             progress.has_begun = true;
