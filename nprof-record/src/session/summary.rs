@@ -121,6 +121,11 @@ impl CallSummary {
                  processes"
             ));
         }
+        let missing = self.calls.saturating_sub(self.written);
+        if missing > 0 {
+            let calls = counted(self.calls, "call");
+            warnings.push(format!("the stream lacks {missing} of {calls}"));
+        }
         warnings.extend(self.failure.iter().map(|error| format!("calls are incomplete: {error}")));
         warnings
     }

@@ -51,6 +51,16 @@ fn summary_line_lists_all_counts() {
 }
 
 #[test]
+fn calls_that_are_not_in_the_stream_are_a_warning() {
+    let mut summary = summary();
+    let counted = CallSummary { calls: 9, written: 9, ..CallSummary::default() };
+    summary.calls = Some(counted.clone());
+    assert!(summary.warnings().is_empty());
+    summary.calls = Some(CallSummary { written: 7, ..counted });
+    assert_eq!(summary.warnings(), ["the stream lacks 2 of 9 calls"]);
+}
+
+#[test]
 fn unknown_cpu_time_is_left_out() {
     let summary = Summary { task_ns: None, ..summary() };
     assert!(summary.line().contains("incomplete; recorder"), "{}", summary.line());
