@@ -15,6 +15,9 @@ use crate::protocol::{
 
 /// The time between two questions whether the recorder lives, while its ring is full.
 const PROBE_INTERVAL_NS: u64 = 1_000_000_000;
+/// The longest time in seconds that a process waits for its connection, with all signals blocked: the recorder accepts
+/// thousands of them in milliseconds, or is stopped.
+const CONNECT_SECONDS: u64 = 10;
 /// The longest name of an abstract socket, sun_path without its first byte.
 const MAXIMUM_NAME_BYTES: usize = 107;
 
@@ -173,7 +176,7 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
         MARKER.store(page.cast(), Relaxed);
     }
     let (id, key) = (sys::random()?, sys::random()?);
-    let socket = connect_to_recorder().ok()?;
+    let socket = connect_to_recorder(CONNECT_SECONDS).ok()?;
     let Some((file, base)) = map_ring(bytes) else {
         sys::close(socket);
         return None;
@@ -229,13 +232,13 @@ fn map_ring(bytes: usize) -> Option<(i32, *mut u8)> {
     Some((file, base))
 }
 
-/// Returns a connected socket, or the error number.
-fn connect_to_recorder() -> Result<i32, i32> {
+/// Returns a connected socket, or the error number; waits at most `seconds` if the recorder does not accept.
+fn connect_to_recorder(seconds: u64) -> Result<i32, i32> {
     let mut name = [0_u8; MAXIMUM_NAME_BYTES];
     for (byte, stored) in name.iter_mut().zip(&NAME) {
         *byte = stored.load(Relaxed);
     }
-    sys::connect(name.get(..NAME_BYTES.load(Relaxed)).unwrap_or_default())
+    sys::connect(name.get(..NAME_BYTES.load(Relaxed)).unwrap_or_default(), seconds)
 }
 
 /// Makes the process quiet if the recorder is gone; `always` asks even if the last question was just before.
@@ -245,10 +248,10 @@ pub(super) fn probe_recorder(now_ns: u64, always: bool) {
     if !due || LAST_PROBE_NS.compare_exchange(last, now_ns, Relaxed, Relaxed).is_err() {
         return;
     }
-    match connect_to_recorder() {
+    match connect_to_recorder(0) {
         Ok(socket) => sys::close(socket),
         Err(sys::ECONNREFUSED) => STATUS.store(Status::Quiet as u32, Relaxed),
-        // The program has no descriptor left, for example.
+        // The program has no descriptor left, for example, or the recorder is stopped.
         Err(_) => {}
     }
 }

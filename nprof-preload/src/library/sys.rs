@@ -19,6 +19,7 @@ const GETPID: usize = 39;
 const SOCKET: usize = 41;
 const CONNECT: usize = 42;
 const SENDMSG: usize = 46;
+const SETSOCKOPT: usize = 54;
 const FCNTL: usize = 72;
 const FTRUNCATE: usize = 77;
 const GETTID: usize = 186;
@@ -119,21 +120,32 @@ pub(super) fn random() -> Option<u64> {
 }
 
 /// Opens a `SOCK_SEQPACKET` socket and connects it to an abstract name of at most 107 bytes; returns the error number
-/// if that fails.
-pub(super) fn connect(name: &[u8]) -> Result<i32, i32> {
+/// if that fails. If the queue of the other end is full, it waits at most `seconds`, and returns EAGAIN.
+pub(super) fn connect(name: &[u8], seconds: u64) -> Result<i32, i32> {
     const AF_UNIX: usize = 1;
     const SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
+    const NONBLOCK: usize = 0o4000;
+    const SOL_SOCKET: usize = 1;
+    const SO_SNDTIMEO: usize = 21;
+    let kind = if seconds == 0 { SEQPACKET_CLOEXEC | NONBLOCK } else { SEQPACKET_CLOEXEC };
+    // A timeval, which bounds connect(2) as well: unix_stream_connect in net/unix/af_unix.c.
+    let limit = [seconds, 0];
     let mut address = [0_u8; 110];
     address[0] = AF_UNIX as u8;
     // The zero byte after the family marks an abstract name.
     for (byte, from) in address[3..].iter_mut().zip(name) {
         *byte = *from;
     }
-    // SAFETY: the address is as long as the length says.
+    // SAFETY: the timeval and the address are as long as their lengths say.
     unsafe {
-        let socket = call(SOCKET, [AF_UNIX, SEQPACKET_CLOEXEC, 0, 0, 0, 0]);
+        let socket = call(SOCKET, [AF_UNIX, kind, 0, 0, 0, 0]);
         if socket < 0 {
             return Err(-socket as i32);
+        }
+        if seconds > 0 {
+            let value = limit.as_ptr() as usize;
+            let bytes = size_of_val(&limit);
+            call(SETSOCKOPT, [socket as usize, SOL_SOCKET, SO_SNDTIMEO, value, bytes, 0]);
         }
         let length = 3 + name.len().min(address.len() - 3);
         let connected =
@@ -262,4 +274,33 @@ pub(super) unsafe fn copy_checked(pid: u32, to: *mut u8, from: &[Range]) -> usiz
     // SAFETY: the kernel checks the source; the caller vouches for the target.
     let copied = unsafe { call(PROCESS_VM_READV, arguments) };
     usize::try_from(copied).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    };
+
+    use super::*;
+
+    #[test]
+    fn recorder_that_does_not_accept_keeps_no_program_waiting() {
+        const EAGAIN: i32 = 11;
+        let name = format!("nprof-test-{}", std::process::id());
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+        bind(&socket, &address).expect("a name that is free");
+        listen(&socket, 1).expect("listening");
+        let waiting: Vec<_> = (0..9).map_while(|_| connect(name.as_bytes(), 0).ok()).collect();
+        assert!((1..9).contains(&waiting.len()), "{waiting:?}");
+        for seconds in [0, 1] {
+            assert_eq!(connect(name.as_bytes(), seconds), Err(EAGAIN));
+        }
+        waiting.into_iter().for_each(close);
+        drop(socket);
+        assert_eq!(connect(name.as_bytes(), 1), Err(ECONNREFUSED));
+    }
 }
