@@ -478,6 +478,14 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// Notes the first threads of all processes, which have other ids in a new epoch.
+    pub(super) fn note_leaders(&mut self) {
+        let Some(state) = &mut self.allocations else { return };
+        for process in state.processes.values_mut() {
+            process.task = self.tree.task(process.pid).map_or(TaskId::NONE, |task| task.id);
+        }
+    }
+
     /// Returns the task and the node of a call of the library. None if it is not of a task of the tree.
     fn locate_captured(&mut self, id: SampleId, capture: &Capture<'_>) -> Option<(TaskId, NodeId)> {
         let registers = registers(capture);

@@ -120,5 +120,6 @@ impl<S: Sink> Converter<S> {
         for tid in self.tree.living() {
             self.define_task(tid);
         }
+        self.note_leaders();
     }
 }

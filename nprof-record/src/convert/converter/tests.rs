@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use nprof_object::{FileOffset, RuntimeAddress};
+use nprof_preload::protocol::{Allocated, Capture, Content, Hello, Registers};
 use nprof_stream::Mark;
 use nprof_stream::tables::Tables;
 
@@ -12,10 +13,12 @@ use super::*;
 use crate::arch;
 use crate::convert::dictionary::Dictionary;
 use crate::convert::process_tree::Membership;
+use crate::event::{EventSpec, PreloadPlan};
 use crate::os::code_mapping::{Identity, Mmap};
 use crate::perf::calls::data::{Call, CallKey};
 use crate::perf::calls::points::PointList;
 use crate::perf::lost::LostSamples;
+use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{self, TaskIds};
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
@@ -390,6 +393,36 @@ fn epoch_defines_live_tasks_again() {
         "S2 1",
     ];
     assert_eq!(converter.sink.0, expected);
+}
+
+#[test]
+fn live_blocks_have_their_process_after_an_epoch() {
+    let mut converter = converter();
+    let mut specs = vec![EventSpec::parse("heap.live").expect("a name")];
+    let plan = PreloadPlan::split(&mut specs).expect("valid").expect("an event");
+    converter.set_allocations(AllocationState::new(plan), true);
+    let hello = Hello { id: 7, parent_id: 0, started_at_ns: 1, pid: COMMAND, flags: 0, secret: 0 };
+    let registers = Registers { ip: 0x1001, sp: 0x8000, ..Registers::default() };
+    let allocated = Allocated {
+        pointer: 0x10,
+        size: 8,
+        weight: 8,
+        count: 8,
+        period: 1,
+        capture: Capture { registers, stack: &[] },
+    };
+    let mut handle = |content| {
+        let record = KernelRecord::Preloaded(PreloadRecord { ring: 7, content });
+        converter.handle_record(sample_id(COMMAND), &record, SIDE);
+    };
+    handle(PreloadContent::Started(hello, None));
+    handle(PreloadContent::Written(Content::Allocated(allocated)));
+    converter.begin_epoch();
+    converter.sink.0.clear();
+    // Until now the process has not allocated in the new epoch, and may only repeat known stacks.
+    converter.end_all_allocators(6);
+    let [live] = &converter.sink.0[..] else { panic!("{:?}", converter.sink.0) };
+    assert!(live.starts_with("S1 "), "{live}");
 }
 
 #[test]
