@@ -214,29 +214,28 @@ impl Process {
         }
         // All that was in the ring at the beginning is read. A drain ends even if the program writes as fast as its
         // records are read.
-        if self.drained() > u64::from(RING_BYTES) {
+        while self.drained() <= u64::from(RING_BYTES) {
+            match self.ring.next(&mut self.buffer) {
+                Ok(Some(kind)) => {
+                    let time_ns =
+                        Record::parse(kind, &self.buffer).map_or(0, |record| record.time_ns);
+                    self.time_ns = self.time_ns.max(time_ns.min(now_ns));
+                    self.next = Next::Written(kind);
+                }
+                // No thread completes its record any more. A program may have left 65,536 of them.
+                Ok(None) if self.has_ended && self.ring.skip_abandoned(|_| false) => continue,
+                Ok(None) if self.has_ended => {
+                    self.time_ns = self.time_ns.max(now_ns);
+                    self.next = Next::Ended;
+                }
+                Ok(None) => {}
+                // The program has overwritten the ring.
+                Err(_) => {
+                    self.has_ended = true;
+                    self.next = Next::Ended;
+                }
+            }
             return;
-        }
-        match self.ring.next(&mut self.buffer) {
-            Ok(Some(kind)) => {
-                let time_ns = Record::parse(kind, &self.buffer).map_or(0, |record| record.time_ns);
-                self.time_ns = self.time_ns.max(time_ns.min(now_ns));
-                self.next = Next::Written(kind);
-            }
-            // No thread completes its record any more.
-            Ok(None) if self.has_ended && self.ring.skip_abandoned(|_| false) => {
-                self.advance(now_ns);
-            }
-            Ok(None) if self.has_ended => {
-                self.time_ns = self.time_ns.max(now_ns);
-                self.next = Next::Ended;
-            }
-            Ok(None) => {}
-            // The program has overwritten the ring.
-            Err(_) => {
-                self.has_ended = true;
-                self.next = Next::Ended;
-            }
         }
     }
 
@@ -460,7 +459,60 @@ impl EventSource for PreloadSource {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::mem::offset_of;
+    use std::os::unix::fs::FileExt;
+
+    use nprof_preload::protocol::{
+        ALIGNMENT, DATA_OFFSET, MAGIC, RecordHeader, RingHeader, VERSION,
+    };
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
     use super::*;
+
+    /// Returns a process that has ended and has left a ring full of records without content, all announced and none
+    /// complete.
+    fn ended_with_announced_records() -> Process {
+        const KEY: u64 = 1 << 40;
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
+        let file = File::from(memfd_create("ring", flags).expect("a file"));
+        let (start, ring_bytes) = (DATA_OFFSET as u64, u64::from(RING_BYTES));
+        file.set_len(start + ring_bytes).expect("a size");
+        let write = |offset: u64, words: &[u64]| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            file.write_all_at(&bytes, offset).expect("written");
+        };
+        write(0, &[MAGIC, u64::from(VERSION), ring_bytes, KEY, 7]);
+        write(offset_of!(RingHeader, head) as u64, &[ring_bytes]);
+        let size_and_writer = ALIGNMENT | u64::from(RecordHeader::WRITER | 99) << 32;
+        let positions = (0..ring_bytes).step_by(ALIGNMENT as usize);
+        let records: Vec<_> = positions.flat_map(|at| [!(KEY + at), size_and_writer]).collect();
+        write(start, &records);
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL).expect("sealed");
+        Process {
+            pid: 1,
+            inner_pid: 1,
+            ring: Ring::map(&OwnedFd::from(file)).expect("a ring"),
+            socket: None,
+            exit: None,
+            has_ended: true,
+            next: Next::Nothing,
+            buffer: Vec::new(),
+            time_ns: 0,
+            reported: Losses::default(),
+            rate: Rate::default(),
+            read_before: 0,
+            stuck_ns: 0,
+        }
+    }
+
+    #[test]
+    fn ring_full_of_abandoned_records_is_skipped_to_its_end() {
+        let mut process = ended_with_announced_records();
+        process.advance(5);
+        assert_eq!(process.next, Next::Ended);
+        assert_eq!(process.ring.read_bytes(), u64::from(RING_BYTES));
+    }
 
     #[test]
     fn distance_grows_at_once_and_shrinks_after_a_second() {
