@@ -68,10 +68,15 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
     threads
 }
 
-/// True if a thread of a process has not exited. The first thread stays until all have.
-pub(crate) fn runs(pid: u32, tid: u32) -> bool {
-    let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok();
-    stat.and_then(|text| Stat::parse(&text)).is_some_and(|stat| !stat.is_zombie)
+/// True if a thread of a process has not exited, or cannot be read. The first thread stays until all
+/// have.
+pub(crate) fn may_run(pid: u32, tid: u32) -> bool {
+    match fs::read(format!("/proc/{pid}/task/{tid}/stat")) {
+        Ok(text) => Stat::parse(&text).is_some_and(|stat| !stat.is_zombie),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        // The recorder may have too many files open.
+        Err(error) => error.raw_os_error() != Some(libc::ESRCH),
+    }
 }
 
 /// Returns the living children of a process. Empty without CONFIG_PROC_CHILDREN.
@@ -336,6 +341,14 @@ mod tests {
         assert_eq!(Stat::parse(text), Some(stat));
         assert_eq!(Stat::parse(b"7 (a) R"), None);
         assert_eq!(Stat::parse(b""), None);
+    }
+
+    #[test]
+    fn thread_may_run_until_it_is_gone() {
+        let own = std::process::id();
+        assert!(may_run(own, own));
+        assert!(!may_run(own, 1 << 30));
+        assert!(!may_run(1 << 30, 1 << 30));
     }
 
     #[test]

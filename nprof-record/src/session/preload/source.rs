@@ -78,7 +78,8 @@ struct Process {
     ring: Ring,
     /// Its connection, until its start was handed over: the process may wait for the end of it.
     socket: Option<OwnedFd>,
-    /// Its exit; `None` if no descriptor of it could be opened: it had exited by then.
+    /// Its exit; `None` if no descriptor of it could be opened: it had exited by then, the recorder has too many, or
+    /// the kernel is older than Linux 5.3.
     exit: Option<ProcessFd>,
     /// True once it has exited or has executed another image.
     has_ended: bool,
@@ -167,6 +168,17 @@ impl Process {
         }
     }
 
+    /// True if it has exited.
+    fn has_exited(&self) -> bool {
+        match &self.exit {
+            Some(exit) => exit.has_exited(),
+            // The first thread may have ended before the others.
+            None => {
+                !procfs::may_run(self.pid, self.pid) && procfs::living_thread(self.pid).is_none()
+            }
+        }
+    }
+
     /// Skips records of threads that ended while they wrote them.
     fn skip_abandoned(&mut self, now_ns: u64) {
         if self.next != Next::Nothing || !self.ring.has_unread() {
@@ -181,7 +193,7 @@ impl Process {
                 || !is_long || procfs::state_letter(pid).is_some_and(|it| b"Tt".contains(&it));
             let lives = |tid: Option<u32>| match tid {
                 // The ids of threads of another namespace are unknown.
-                Some(tid) if pid == inner_pid => procfs::runs(pid, tid),
+                Some(tid) if pid == inner_pid => procfs::may_run(pid, tid),
                 _ => may_go_on(),
             };
             if self.ring.skip_abandoned(lives) {
@@ -393,7 +405,7 @@ impl EventSource for PreloadSource {
         self.set_sleep(Duration::from_nanos(elapsed_ns));
         // Before the socket is read: a process that has ended has connected before.
         for process in self.processes.iter_mut().filter(|process| !process.has_ended) {
-            process.has_ended = process.exit.as_ref().is_none_or(ProcessFd::has_exited);
+            process.has_ended = process.has_exited();
         }
         self.accept();
         self.merge.restart();
@@ -503,6 +515,15 @@ mod tests {
             rate: Rate::default(),
             read_before: 0,
             stuck_ns: 0,
+        }
+    }
+
+    #[test]
+    fn process_without_a_descriptor_lives_as_long_as_proc_shows_it() {
+        let no_process = 1 << 30;
+        for (pid, has_exited) in [(std::process::id(), false), (no_process, true)] {
+            let process = Process { pid, ..ended_with_announced_records() };
+            assert_eq!(process.has_exited(), has_exited, "{pid}");
         }
     }
 
