@@ -1,6 +1,7 @@
 //! From a captured stack to its addresses: unwound from the copy, or as the source walked it.
 
 use nprof_object::RuntimeAddress;
+use nprof_preload::protocol::MEMO_WORDS;
 use nprof_stream::Mark;
 
 use crate::arch;
@@ -66,7 +67,7 @@ pub(crate) fn unwind_copy(
 }
 
 /// Returns the words on which the walk of a call's copied stack depends, which was complete and led to
-/// `addresses` and `notes`. None if it depends on more.
+/// `addresses` and `notes`. None if it depends on more, or on more words than a memo has.
 pub(crate) fn words_of_walk(
     copied: &CopiedStack<'_>,
     code: &mut impl CodeMap,
@@ -75,7 +76,8 @@ pub(crate) fn words_of_walk(
 ) -> Option<WalkWords> {
     let start = FrameState::calling(Registers::from_sample(copied.registers.iter())?).ok()?;
     let sp = start.registers.get(arch::SP).ok()?;
-    WalkWords::find(&start, &StackCopy::new(sp, copied.bytes), code, addresses, notes)
+    let stack = StackCopy::new(sp, copied.bytes);
+    WalkWords::find(&start, &stack, code, addresses, notes, MEMO_WORDS)
 }
 
 /// Appends the addresses of a stack that the source walked along frame pointers, at most `depth` of

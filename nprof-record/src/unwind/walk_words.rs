@@ -44,7 +44,7 @@ impl FrameVisitor for FrameNotes {
 
 impl WalkWords {
     /// Finds them for a complete walk of a stack, which led to `addresses` and `notes`. None if the walk
-    /// depends on more than return addresses and frame pointers.
+    /// depends on more than return addresses and frame pointers, or on more than `words_max` words.
     ///
     /// The result is proved by another walk, which can read nothing else: each of its steps follows from
     /// an unwind table and what it can read, and so does the same step of any walk with equal words.
@@ -54,10 +54,12 @@ impl WalkWords {
         code: &mut impl CodeMap,
         addresses: &[FrameAddress],
         notes: &FrameNotes,
+        words_max: usize,
     ) -> Option<Self> {
         let frames = &notes.frames;
-        // All but the outermost were left by an unwind table.
-        if frames.len() + 1 != addresses.len() {
+        // All but the outermost were left by an unwind table. The proof of a walk with too many words takes
+        // as long as that of any other, for each of its samples.
+        if frames.len() + 1 != addresses.len() || frames.len() > words_max {
             return None;
         }
         let word = |address: u64| Some((address, stack.read(address).ok()?));
@@ -76,6 +78,7 @@ impl WalkWords {
             }
             reached = walked + 1;
             match saved_frame_pointer(start, stack, &frames[..walked]) {
+                Some(_) if found.words.len() == words_max => return None,
                 Some(saved) => {
                     let at = found.words.binary_search_by_key(&saved.0, |word| word.0).err()?;
                     found.words.insert(at, saved);
@@ -184,6 +187,15 @@ mod tests {
 
     /// Finds the words of the stack at 0x8000, as distances in words.
     fn find(ip: u64, frame_pointer: u64, words: &[u64]) -> Option<(Vec<u64>, bool)> {
+        find_at_most(ip, frame_pointer, words, 64)
+    }
+
+    fn find_at_most(
+        ip: u64,
+        frame_pointer: u64,
+        words: &[u64],
+        words_max: usize,
+    ) -> Option<(Vec<u64>, bool)> {
         let mut registers = Registers::default();
         for (register, value) in [(arch::IP, ip), (arch::SP, 0x8000), (arch::FP, frame_pointer)] {
             registers.set(register, value);
@@ -194,7 +206,7 @@ mod tests {
         let (mut addresses, mut notes) = (Vec::new(), FrameNotes::default());
         let mark = unwind(start, &stack, &mut Program, 99, &mut addresses, &mut notes);
         assert_eq!(mark, Mark::None);
-        let found = WalkWords::find(&start, &stack, &mut Program, &addresses, &notes)?;
+        let found = WalkWords::find(&start, &stack, &mut Program, &addresses, &notes, words_max)?;
         let distances = found.words.iter().map(|(address, value)| {
             assert_eq!(stack.read(*address), Ok(*value));
             (address - 0x8000) / 8
@@ -220,5 +232,19 @@ mod tests {
         // The register does not matter if a callee has saved another value.
         let words = [1, 0x8018, 0x2005, 0x77, 0x4001];
         assert_eq!(find(0x3009, 5, &words), Some((vec![1, 2, 4], false)));
+    }
+
+    #[test]
+    fn walks_with_too_many_words_are_not_proved() {
+        let words = [1, 0x3005, 2, 7, 0x1007, 3, 0x4001];
+        assert!(find_at_most(0x1009, 5, &words, 3).is_some());
+        assert_eq!(find_at_most(0x1009, 5, &words, 2), None);
+        let words = [1, 0x2005, 9, 9, 0x8030, 0x2007, 0x77, 0x4001];
+        assert!(find_at_most(0x1009, 0x8020, &words, 4).is_some());
+        assert_eq!(
+            find_at_most(0x1009, 0x8020, &words, 3),
+            None,
+            "a frame pointer is one too many"
+        );
     }
 }
