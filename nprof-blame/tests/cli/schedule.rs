@@ -105,8 +105,7 @@ impl Schedule {
         while end - start > PART {
             let tick = (start / PART + 1) * PART;
             let lasted = tick - start;
-            let extras = format!("\tlasted={lasted}");
-            self.sample(tick, 2, task, node, lasted, (lasted / PERIOD).max(1), &extras);
+            self.sample(tick, 2, task, node, lasted, (lasted / PERIOD).max(1), "");
             start = tick;
         }
         let lasted = end - start;
@@ -115,8 +114,10 @@ impl Schedule {
             return;
         }
         self.pairs += 1;
-        let extras = format!("\tlasted={lasted}\tpair={}", self.pairs);
         let (weight, count) = (lasted.max(PERIOD), (lasted / PERIOD).max(1));
+        // The length is absent if it is the weight.
+        let length = if lasted == weight { String::new() } else { format!("\tlasted={lasted}") };
+        let extras = format!("{length}\tpair={}", self.pairs);
         self.sample(end, 4, waker.0, waker.1, weight, count, &extras);
         // The recorder writes a wait when the thread runs again.
         self.sample(end + READY, 2, task, node, weight, count, &extras);
@@ -125,8 +126,7 @@ impl Schedule {
     /// Adds a wait for a CPU.
     pub(crate) fn is_runnable(&mut self, task: u32, node: u32, start: u64, end: u64) {
         let lasted = end - start;
-        let extras = format!("\tlasted={lasted}");
-        self.sample(end, 3, task, node, lasted, (lasted / PERIOD).max(1), &extras);
+        self.sample(end, 3, task, node, lasted, (lasted / PERIOD).max(1), "");
     }
 
     #[allow(clippy::too_many_arguments)]
