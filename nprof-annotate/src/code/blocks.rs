@@ -16,10 +16,10 @@ pub(crate) struct Block {
     pub(crate) depth: usize,
 }
 
-/// A loop: the blocks from which its first one is reached again without leaving it.
+/// A loop: a block, and those from which it is reached again without leaving the loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loop {
-    /// The block that begins it.
+    /// The block at which it is entered, which need not have the lowest address.
     pub(crate) header: usize,
     /// Its blocks in order.
     pub(crate) blocks: Vec<usize>,
@@ -112,19 +112,15 @@ fn successors(instructions: &[Decoded], blocks: &[Block]) -> Vec<Vec<usize>> {
 /// blocks on the way back. Edges to one block make one loop.
 fn loops(successors: &[Vec<usize>]) -> Vec<Loop> {
     let mut predecessors = vec![Vec::new(); successors.len()];
-    let mut edges_back = Vec::new();
     for (block, next) in successors.iter().enumerate() {
         for &next in next {
             predecessors[next].push(block);
-            // Blocks are in the order of addresses: only a jump to the block itself or to one before it
-            // can close a loop that begins there.
-            if next <= block {
-                edges_back.push((next, block));
-            }
         }
     }
     // By header, so that the edges of one loop follow each other.
+    let mut edges_back = edges_back(successors);
     edges_back.sort_unstable();
+    edges_back.dedup();
     let mut visits = MAX_VISITS;
     let mut loops: Vec<Loop> = Vec::new();
     for (header, origin) in edges_back {
@@ -139,6 +135,43 @@ fn loops(successors: &[Vec<usize>]) -> Vec<Loop> {
         }
     }
     loops
+}
+
+/// Returns the edges that can close a loop, each as its target and its origin: those to a block on the way
+/// from the entry to their origin, and jumps back to blocks that only a jump to an address in a register
+/// reaches.
+fn edges_back(successors: &[Vec<usize>]) -> Vec<(usize, usize)> {
+    let mut edges = Vec::new();
+    let mut is_seen = vec![false; successors.len()];
+    let mut is_on_way = vec![false; successors.len()];
+    // A block, and the number of its edges that were followed. A list, since a function may have more
+    // blocks than the stack of this program holds calls.
+    let mut way: Vec<(usize, usize)> = Vec::new();
+    for root in 0..successors.len() {
+        if !std::mem::replace(&mut is_seen[root], true) {
+            is_on_way[root] = true;
+            way.push((root, 0));
+        }
+        while let Some((block, followed)) = way.last_mut() {
+            let block = *block;
+            let Some(&next) = successors[block].get(*followed) else {
+                is_on_way[block] = false;
+                way.pop();
+                continue;
+            };
+            *followed += 1;
+            // Compilers place the condition of a loop after its body, and enter the loop there: the first
+            // block of a loop can have the highest address.
+            if is_on_way[next] || next <= block {
+                edges.push((next, block));
+            }
+            if !std::mem::replace(&mut is_seen[next], true) {
+                is_on_way[next] = true;
+                way.push((next, 0));
+            }
+        }
+    }
+    edges
 }
 
 /// Returns the blocks from which `origin` is reached without `header`, and both, in order. None if the
@@ -209,6 +242,19 @@ mod tests {
         assert_eq!(loops, [(1, 4, 1), (2, 1, 2), (5, 1, 1)]);
         let depths: Vec<usize> = found.blocks.iter().map(|block| block.depth).collect();
         assert_eq!(depths, [0, 1, 2, 1, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn loop_that_is_entered_at_its_condition_is_found() {
+        use Flow::{Branch, End, Jump, Next};
+        // 0 jumps to the condition at 5; 1..=5 has the inner loop 2..=3, entered at 3.
+        let flows =
+            [Jump(Some(5)), Jump(Some(3)), Next, Branch(Some(2)), Next, Branch(Some(1)), End];
+        let found = graph(&code(&flows));
+        // Each instruction is a block.
+        let loops: Vec<(usize, &[usize], usize)> =
+            found.loops.iter().map(|found| (found.header, &*found.blocks, found.depth)).collect();
+        assert_eq!(loops, [(5, &[1, 2, 3, 4, 5][..], 1), (3, &[2, 3][..], 2)]);
     }
 
     #[test]
