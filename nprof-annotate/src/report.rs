@@ -52,8 +52,10 @@ impl Report for AnnotateReport<'_> {
     fn rows(&self, summary: &Summary) -> Result<Selected, Failure> {
         let args = self.args;
         // A live stream may get its code later.
-        let is_without_code = self.annotation.functions().is_empty() && !summary.live;
-        if is_without_code && summary.samples() > 0 && summary.is_complete() {
+        let is_without_code = self.annotation.functions().is_empty()
+            && !self.annotation.without_code().is_empty()
+            && !summary.live;
+        if is_without_code && summary.is_complete() {
             return Err("the stream has no code; pipe it through nprof-symbolize --code".into());
         }
         Ok(select(&self.annotation, summary, &args.limits(), args.options.rebase))

@@ -267,6 +267,15 @@ fn stream_without_code_names_the_remedy() {
     assert!(finished.err.contains("nprof-symbolize --code") && finished.out.is_empty());
 }
 
+#[test]
+fn options_that_leave_no_samples_do_not_blame_the_stream() {
+    let shell = Shell::new();
+    shell.write("loop", LOOP.replace(" | ", "\t"));
+    let finished = shell.run("nprof-annotate --match command=^other loop");
+    assert_eq!((finished.status, finished.err.as_str()), (0, ""), "{finished:?}");
+    assert!(finished.out.contains("command=^other"), "{finished:?}");
+}
+
 /// A function with a loop, a call and a call that was inlined, and samples of two events.
 const LOOP: &str = "\
 @nprof | 1.1 | run=0x1 | time=0 | command=prog
