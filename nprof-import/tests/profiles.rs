@@ -108,6 +108,17 @@ fn gperftools_profile_has_its_samples() {
     }
 }
 
+#[test]
+fn profiles_of_two_files_are_different_runs() {
+    let shell = Shell::new();
+    for (name, count) in [("base", 50), ("new", 90)] {
+        shell.write(name, format!("prog;main;f {count}\nprog;main;g 50\n"));
+        shell.run(&format!("nprof-import {name} > {name}.nprof")).quiet();
+    }
+    let run = shell.run("nprof-diff --fail-on any --base base.nprof --new new.nprof");
+    assert!(!run.err.contains("on both sides"), "{run:?}");
+}
+
 fn row_of_address(shell: &Shell, address: &str) -> (u64, u64) {
     let table = shell.run("nprof-flat --format tsv -n 0 x.nprof 2> /dev/null").out;
     let rows = rows(&table);

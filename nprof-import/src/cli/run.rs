@@ -1,6 +1,7 @@
 //! One run: from the options to the outcome.
 
 use std::fs::File;
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,7 +10,8 @@ use anyhow::Context;
 use nprof_cli::progress::ProgressReader;
 use nprof_cli::stage::{self, Input, Outcome};
 use nprof_cli::{step, usage};
-use nprof_stream::{Encoding, Writer};
+use nprof_stream::{Encoding, RunId, Writer};
+use rustc_hash::FxHasher;
 
 use super::args::Args;
 use crate::{perf, profiles};
@@ -90,7 +92,9 @@ fn import(
     let writer = if profiles::is_cpu_profile(&start) {
         profiles::import_gperftools(input, step, writer)?
     } else if !is_compressed && profiles::is_folded(&start) {
-        profiles::import_folded(&mut input, name.as_bytes(), step, writer)?
+        // The same file is the same run. Equal counts at the beginning are no accident.
+        let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&start));
+        profiles::import_folded(&mut input, name.as_bytes(), run, step, writer)?
     } else {
         let (writer, left_out) = profiles::import_pprof(input, is_compressed, step, writer)?;
         if !left_out.is_empty() {

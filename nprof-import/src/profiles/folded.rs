@@ -19,10 +19,11 @@ use crate::output::{CallDef, ImageDef, Output, Place, TaskDef, plain_sample};
 pub(crate) fn import<W: Write>(
     mut input: impl BufRead,
     command: &[u8],
+    run: RunId,
     step: Step,
     writer: Writer<W>,
 ) -> anyhow::Result<Writer<W>> {
-    let head = Head { run: RunId(1), command: command.to_vec(), ..Head::default() };
+    let head = Head { run, command: command.to_vec(), ..Head::default() };
     let mut output = Output::begin(writer, head, step)?;
     // Their unit is not in the file.
     let event = Event { name: b"samples".to_vec(), unit: b"count".to_vec(), ..Event::default() };

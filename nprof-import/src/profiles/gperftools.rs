@@ -1,11 +1,12 @@
 //! CPU profiles of gperftools (docs/cpuprofile-fileformat.html): words of 64 bits, then the text of
 //! /proc/self/maps.
 
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
 
 use anyhow::bail;
 use nprof_stream::{Event, Head, ImageKind, Measure, RunId, Sample, Step, Writer};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use super::error::Error;
 use crate::output::{ImageDef, Output, Place, TaskDef, plain_sample};
@@ -61,7 +62,8 @@ pub(crate) fn import<W: Write>(
     }
     let maps = mappings(&bytes[words.at..]);
     let command = maps.first().map_or(&b""[..], |(.., path)| path);
-    let run = RunId(samples.len() as u64 + 1);
+    // The same file is the same run.
+    let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&bytes));
     let head = Head { run, command: command.to_vec(), ..Head::default() };
     let mut output = Output::begin(writer, head, step)?;
     let event = output.event(Event {

@@ -3,6 +3,7 @@
 //! Only sums of samples are imported. The numbers of heap, mutex and block profiles are estimates that
 //! their writers have scaled up: they are no numbers of observations, which margins of error follow from.
 
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
 
 use anyhow::bail;
@@ -10,7 +11,7 @@ use flate2::read::MultiGzDecoder;
 use nprof_pprof::{Location, Profile, ValueType};
 use nprof_stream::{Event, EventId, Head, ImageKind, Mark, Measure, RunId, Sample, Step, Writer};
 use prost::Message;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use super::error::Error;
 use crate::output::{CallDef, ImageDef, Output, Place, TaskDef, plain_sample};
@@ -50,6 +51,8 @@ pub(crate) fn import<W: Write>(
     }
     let profile = Profile::decode(&bytes[..])
         .map_err(|error| Error::Malformed(format!("it is no pprof file: {error}")))?;
+    // The same file is the same run.
+    let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&bytes));
     // The decoded profile takes more memory than the bytes.
     drop(bytes);
     let strings = Strings(&profile.string_table);
@@ -63,7 +66,7 @@ pub(crate) fn import<W: Write>(
             left_out.join(", ")
         );
     }
-    let mut reader = Importer::begin(&profile, strings, step, writer)?;
+    let mut reader = Importer::begin(&profile, strings, run, step, writer)?;
     let mut events = Vec::new();
     for value in &values {
         events.push(reader.output.event(value.event.clone())?);
@@ -150,6 +153,7 @@ impl<'a, W: Write> Importer<'a, W> {
     fn begin(
         profile: &'a Profile,
         strings: Strings<'a>,
+        run: RunId,
         step: Step,
         writer: Writer<W>,
     ) -> anyhow::Result<Self> {
@@ -160,7 +164,7 @@ impl<'a, W: Write> Importer<'a, W> {
             .iter()
             .find_map(|&comment| strings.get(comment).strip_prefix("command: "));
         let head = Head {
-            run: RunId(time.unwrap_or(1)),
+            run,
             clock: if time.is_some() { b"realtime".to_vec() } else { Vec::new() },
             time,
             utc: time,
