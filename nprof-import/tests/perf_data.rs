@@ -95,6 +95,21 @@ fn file_cannot_be_read_from_a_pipe() {
 }
 
 #[test]
+fn closed_pipe_is_success_and_full_disk_an_error() {
+    if !have(&["perf"]) {
+        return;
+    }
+    let shell = Shell::new();
+    shell.run("perf record -q -e cpu-clock -F 997 -o perf.data -- perl -e '$x += $_ for 1 .. 1e5'");
+    // The pipe is closed before the first write.
+    let run = shell.run("{ sleep 0.2; nprof-import perf.data; } | true");
+    assert_eq!((run.stages.as_slice(), run.err.as_str()), (&[0, 0][..], ""), "{run:?}");
+    let run = shell.run("nprof-import perf.data > /dev/full");
+    assert_eq!(run.status, 2, "{run:?}");
+    assert!(run.err.contains("No space left"), "{run:?}");
+}
+
+#[test]
 fn damaged_file_is_an_error_and_never_a_panic() {
     if !have(&["perf"]) {
         return;

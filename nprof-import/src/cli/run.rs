@@ -86,7 +86,11 @@ fn import(
         let path = operand.filter(|path| path.as_os_str() != "-");
         let path = path.unwrap_or(Path::new("/dev/stdin"));
         let file = length.and_then(|_| File::open(path).ok());
-        return Ok(perf::import(input, file.as_ref(), step, writer)?);
+        return perf::import(input, file.as_ref(), step, writer).map_err(|error| match error {
+            // Transparent errors hide it from the search for a closed pipe.
+            perf::Error::Io(error) => error.into(),
+            error => error.into(),
+        });
     }
     let is_compressed = start.starts_with(&[0x1f, 0x8b]);
     let writer = if profiles::is_cpu_profile(&start) {

@@ -19,5 +19,6 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use error::Error;
 pub(crate) use file::MAGIC;
 pub(crate) use import::{Imported, import};
