@@ -15,6 +15,9 @@ pub struct CodeRow {
     pub line: Line,
 }
 
+/// The longest encoding of a row without function: an offset and four zeros.
+const MAX_END_BYTES: usize = 5 + 4;
+
 /// A list of rows by ascending offset, as encoded in a binary stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CodeRows<'a>(&'a [u8]);
@@ -24,17 +27,20 @@ impl<'a> CodeRows<'a> {
     pub const NONE: Self = Self(&[]);
 
     /// Appends the encoding of rows, as many as [`limits::CODE_ROWS`] admits: those of lower offsets, and
-    /// all of an offset or none.
+    /// all of an offset or none. A row without function ends them if there are more.
     pub fn encode(rows: &[CodeRow], out: &mut Vec<u8>) {
         let (start, mut last) = (out.len(), 0);
         for stack in rows.chunk_by(|one, other| one.offset == other.offset) {
-            let before = out.len();
+            let (before, before_stack) = (out.len(), last);
             for row in stack {
                 push_row(out, row, last);
                 last = row.offset;
             }
-            if out.len() - start > limits::CODE_ROWS {
+            if out.len() - start > limits::CODE_ROWS - MAX_END_BYTES {
                 out.truncate(before);
+                // The last row holds up to the next one: the instructions after it are not its own.
+                let end = CodeRow { offset: stack[0].offset, ..CodeRow::default() };
+                push_row(out, &end, before_stack);
                 return;
             }
         }
@@ -143,7 +149,11 @@ mod tests {
     fn rows_beyond_the_limit_are_left_out_with_their_callers() {
         let rows: Vec<CodeRow> = (0..80_000).map(|number| row(number / 2, 9, 70_000)).collect();
         let bytes = encoded(&rows);
-        let kept = CodeRows::from_encoded(&bytes).map_or(0, |read| read.iter().count());
+        let read: Vec<CodeRow> = CodeRows::from_encoded(&bytes).unwrap().iter().collect();
+        let kept = read.len() - 1;
         assert!(kept > 10_000 && kept < rows.len() && kept.is_multiple_of(2), "{kept}");
+        assert_eq!(read[..kept], rows[..kept]);
+        // The instructions of the rows that were left out have no function.
+        assert_eq!(read[kept], CodeRow { offset: rows[kept].offset, ..CodeRow::default() });
     }
 }

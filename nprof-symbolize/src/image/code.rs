@@ -137,7 +137,11 @@ pub(crate) fn read(
         let at = ImageOffset(start.0 + offset as u64);
         let calls = calls_at(image, at, detail);
         if rows.last().is_none_or(|(_, last)| *last != calls) {
-            let Some(left) = calls_left.checked_sub(calls.len().max(1)) else { break };
+            let Some(left) = calls_left.checked_sub(calls.len().max(1)) else {
+                // The calls before this instruction are not those of the rest.
+                rows.push((offset as u32, Vec::new()));
+                break;
+            };
             calls_left = left;
             rows.push((offset as u32, calls));
         }
