@@ -243,6 +243,30 @@ fn any_code_is_printed_without_control_characters() {
 }
 
 #[test]
+fn memory_of_names_is_bounded() {
+    let shell = Shell::new();
+    // The code of 3000 functions is small, but each has a path and a name of 65,000 bytes.
+    let path = "p".repeat(65_000);
+    let mut text = format!(
+        "@nprof\t1.1\trun=0x1\ttime=1\n@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\n\
+         T\t1\t1\t1\t1\t0\ta\nI\t1\telf\t-\t/{path}\n"
+    );
+    for id in 1..=3000 {
+        text += &format!(
+            "F\t{id}\t1\t{id:#x}\tu\nC\t{id}\t{id:#x}\tx86_64\t90\t-\t-\n\
+             N\t{id}\t0\t{id}\nS\t{id}\t1\t1\t0\t{id}\t10\t1\n"
+        );
+    }
+    shell.write("long", text + "@end\tsamples=3000\trecords=9003\tlost=0\n");
+    let functions =
+        |report: &str| report.lines().filter(|line| line.starts_with("cpu-clock")).count();
+    let finished = shell.run("nprof-annotate --format tsv long | cut -c 1-99");
+    assert_eq!(finished.stages, [0, 0], "{}", finished.err);
+    // Without the bound, all of them.
+    assert!((1..1000).contains(&functions(&finished.out)), "{}", functions(&finished.out));
+}
+
+#[test]
 fn closed_pipe_is_success_and_full_disk_an_error() {
     let shell = Shell::new();
     shell.write("hostile", hostile());

@@ -33,6 +33,8 @@ pub(crate) struct Function {
     /// The places at an instruction and those after it up to the next entry, innermost first.
     rows: Vec<(u32, Vec<Place>)>,
     callees: Vec<(u32, Arc<str>)>,
+    /// The memory of its names.
+    name_bytes: usize,
 }
 
 impl Function {
@@ -60,9 +62,13 @@ impl Function {
             let image = image.map_or(UNKNOWN, |image| tables.names.get(image.name));
             format!("{}+{:#x}", escaped(image), code.offset).into()
         });
+        let image: Arc<str> = escaped(path).into();
+        let names = names.known.values().chain([&name, &image]);
+        let name_bytes = names.map(|name| name.len() + size_of::<Arc<str>>()).sum();
         Self {
+            name_bytes,
             name,
-            image: escaped(path).into(),
+            image,
             start: code.offset,
             arch: code.arch.clone(),
             bytes: code.bytes.clone(),
@@ -85,10 +91,11 @@ impl Function {
         Some(&self.callees[found].1)
     }
 
-    /// Returns its memory use in bytes, without names.
+    /// Returns its memory use in bytes.
     pub(crate) fn size(&self) -> usize {
         let places: usize = self.rows.iter().map(|(_, places)| places.len()).sum();
         size_of::<Self>()
+            + self.name_bytes
             + self.bytes.len()
             + places * size_of::<Place>()
             + self.rows.len() * size_of::<(u32, Vec<Place>)>()

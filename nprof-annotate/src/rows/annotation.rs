@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::code::function::Function;
 
-/// The most memory of code and lines.
+/// The most memory of code, lines and their names.
 const MAX_BYTES: usize = 96 << 20;
 
 /// The most sums of offsets: 100 bytes each.
@@ -55,9 +55,13 @@ pub(crate) struct Annotation {
     functions: Vec<FunctionSums>,
     by_code: FxHashMap<CodeKey, usize>,
     bytes: usize,
+    /// True if a function did not fit.
+    is_full: bool,
     sums: usize,
     /// The samples without code, by function and event.
     without_code: BTreeMap<Arc<str>, Vec<Sum>>,
+    /// The memory of their names.
+    without_code_bytes: usize,
     /// Samples that count, by event.
     counted: Vec<Sum>,
     places: EpochCache<FrameId, FramePlace>,
@@ -76,8 +80,10 @@ impl Annotation {
             functions: Vec::new(),
             by_code: FxHashMap::default(),
             bytes: 0,
+            is_full: false,
             sums: 0,
             without_code: BTreeMap::new(),
+            without_code_bytes: 0,
             counted: Vec::new(),
             places: EpochCache::default(),
             counts: EpochCache::default(),
@@ -123,11 +129,7 @@ impl Annotation {
         let frame = tables.node(group.node).map_or(FrameId::NONE, |(_, frame)| frame);
         let Some(place) = self.place(tables, frame) else {
             let name = self.name(tables, frame, group.node);
-            // A stream has any number of names, of which the heaviest are not known yet.
-            let is_known =
-                self.without_code.len() < MAX_NAMES || self.without_code.contains_key(&name);
-            let name = if is_known { name } else { "(other)".into() };
-            return add_to(self.without_code.entry(name).or_default(), group.event, sum);
+            return self.add_without_code(name, group.event, sum);
         };
         let is_matched = self.matches(tables, frame);
         let function = &mut self.functions[place.function];
@@ -136,6 +138,23 @@ impl Annotation {
         let before = function.sums.len();
         function.sums.entry((place.offset, group.event)).or_default().add(sum);
         self.sums += function.sums.len() - before;
+    }
+
+    /// Adds samples of a function without code.
+    fn add_without_code(&mut self, name: Arc<str>, event: usize, sum: Sum) {
+        // The report keeps no ids of labels.
+        if self.labels.names.bytes() > MAX_NAME_BYTES {
+            self.labels = Labels::new();
+        }
+        if let Some(sums) = self.without_code.get_mut(&name) {
+            return add_to(sums, event, sum);
+        }
+        // A stream has any number of names, of which the heaviest are not known yet.
+        let has_room = self.without_code.len() < MAX_NAMES
+            && self.without_code_bytes + name.len() <= MAX_NAME_BYTES;
+        let name = if has_room { name } else { "(other)".into() };
+        self.without_code_bytes += name.len();
+        add_to(self.without_code.entry(name).or_default(), event, sum);
     }
 
     /// True if the samples of a group count by the rules about samples.
@@ -226,10 +245,15 @@ impl Annotation {
         if let Some(&index) = self.by_code.get(&key) {
             return Some(index);
         }
+        // Reading code for each of its samples would take more time than all other work.
+        if self.is_full {
+            return None;
+        }
         let function = Function::new(tables, frame, code);
-        // Each epoch repeats the code, which counts once.
-        let bytes = function.size();
+        // Each epoch repeats the code, which counts once. The key has the path once more.
+        let bytes = function.size() + size_of::<CodeKey>() + key.0.len() + key.1.len();
         if self.bytes + bytes > MAX_BYTES {
+            self.is_full = true;
             return None;
         }
         self.bytes += bytes;
@@ -240,8 +264,9 @@ impl Annotation {
     }
 }
 
-/// The most names of functions without code.
+/// The most names of functions without code, and the most memory that they take.
 const MAX_NAMES: usize = 1 << 16;
+const MAX_NAME_BYTES: usize = 16 << 20;
 
 /// Adds a sum of an event to sums by event.
 pub(crate) fn add_to(sums: &mut Vec<Sum>, event: usize, sum: Sum) {
