@@ -5,6 +5,13 @@ use ruzstd::decoding::FrameDecoder;
 /// The largest window: perf uses at most 8 MiB.
 const MAX_WINDOW: u64 = 64 << 20;
 
+/// The most bytes of one record: perf compresses the ring of a CPU, of 512 KiB by default, into several.
+const MAX_OUTPUT: usize = 64 << 20;
+
+/// The decoder takes all blocks that it is given before it returns bytes. A damaged record of 64 KiB can
+/// have blocks of 4 bytes that stand for 2 GiB.
+const PIECE: usize = 256;
+
 /// Decompresses the stream as far as it was read.
 pub(super) struct Decompressor {
     decoder: FrameDecoder,
@@ -25,13 +32,23 @@ impl Decompressor {
     /// Adds compressed bytes. None if they are damaged.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Option<()> {
         self.input.extend_from_slice(bytes);
-        // A record of 64 KiB has at most a few times as many bytes.
         let mut target = vec![0; 1 << 16];
+        let mut length = PIECE;
         loop {
-            let (read, written) = self.decoder.decode_from_to(&self.input, &mut target).ok()?;
-            self.input.drain(..read.min(self.input.len()));
+            let source = &self.input[..length.min(self.input.len())];
+            let (read, written) = self.decoder.decode_from_to(source, &mut target).ok()?;
+            let read = read.min(source.len());
+            self.input.drain(..read);
             self.output.extend_from_slice(&target[..written]);
-            if written == 0 {
+            if self.output.len() > MAX_OUTPUT {
+                return None;
+            }
+            if read > 0 || written > 0 {
+                length = PIECE;
+            } else if length < self.input.len() {
+                // The block is longer.
+                length += PIECE;
+            } else {
                 return Some(());
             }
         }

@@ -100,10 +100,16 @@ impl Features {
     /// Gives attributes their names, by their ids.
     pub(super) fn name_events(&self, attributes: &mut [Attribute]) {
         let is_same_order = attributes.len() == self.event_names.len();
+        // An event has an id for each CPU.
+        let mut index_by_id: FxHashMap<u64, usize> = FxHashMap::default();
+        for (index, (_, ids)) in self.event_names.iter().enumerate() {
+            for &id in ids {
+                index_by_id.entry(id).or_insert(index);
+            }
+        }
         for (index, attribute) in attributes.iter_mut().enumerate() {
-            let has_id =
-                |(_, ids): &&(Vec<u8>, Vec<u64>)| ids.iter().any(|id| attribute.ids.contains(id));
-            let by_id = self.event_names.iter().find(has_id);
+            let first = attribute.ids.iter().filter_map(|id| index_by_id.get(id)).min();
+            let by_id = first.map(|&first| &self.event_names[first]);
             // A single event needs no ids.
             let by_place = self.event_names.get(index).filter(|_| is_same_order);
             // Files of old versions have ids only here.

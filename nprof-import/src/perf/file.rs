@@ -170,6 +170,8 @@ fn read_attributes(file: &File, section: Section, size: u64) -> Result<Vec<Attri
     }
     let bytes = section.read(file, "the attributes of events")?;
     let mut attributes = Vec::new();
+    // The lists of all events together, as a damaged file can have one list for many events.
+    let mut ids_left = MAX_SECTION;
     for entry in bytes.chunks_exact(size as usize) {
         let (attribute, ids) = entry.split_at(entry.len() - 16);
         let offset = section.offset;
@@ -177,6 +179,9 @@ fn read_attributes(file: &File, section: Section, size: u64) -> Result<Vec<Attri
         let mut attribute =
             Attribute::decode(attribute).ok_or(Error::Damaged { offset, problem })?;
         if let Some(ids) = Section::decode(&mut Bytes(ids)).filter(|ids| ids.size > 0) {
+            let problem = "the ids of events are too large";
+            let left = ids_left.checked_sub(ids.size);
+            ids_left = left.ok_or(Error::Damaged { offset: section.offset, problem })?;
             let ids = ids.read(file, "the ids of an event")?;
             attribute.ids = ids.chunks_exact(8).filter_map(|id| Bytes(id).u64()).collect();
         }

@@ -90,14 +90,10 @@ impl<W: Write> Importer<W> {
             events: Vec::new(),
             last_time: 0,
         };
-        importer.number_attributes();
-        importer
-    }
-
-    fn number_attributes(&mut self) {
-        for (number, attribute) in self.attributes.iter().enumerate() {
-            self.attribute_by_id.extend(attribute.ids.iter().map(|&id| (id, number)));
+        for (number, attribute) in importer.attributes.iter().enumerate() {
+            importer.attribute_by_id.extend(attribute.ids.iter().map(|&id| (id, number)));
         }
+        importer
     }
 
     /// Reads all records.
@@ -192,8 +188,9 @@ impl<W: Write> Importer<W> {
                 let size = usize::try_from(Bytes(body.get(4..)?).u32()?).ok()?;
                 let ids = body.get(size..)?;
                 attribute.ids = ids.chunks_exact(8).filter_map(|id| Bytes(id).u64()).collect();
+                let number = self.attributes.len();
+                self.attribute_by_id.extend(attribute.ids.iter().map(|&id| (id, number)));
                 self.attributes.push(attribute);
-                self.number_attributes();
             }
             kind::FEATURE => {
                 let feature = u32::try_from(at.u64()?).ok()?;

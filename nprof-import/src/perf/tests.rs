@@ -5,6 +5,7 @@ use std::io::Write;
 use nprof_stream::{Encoding, Reader, Step, Verdict, Writer};
 use proptest::prelude::*;
 
+use super::compression::Decompressor;
 use super::error::Error;
 use super::import::{Imported, import};
 
@@ -169,6 +170,38 @@ fn input_without_records_is_refused() {
         let error = imported(bytes).expect_err("it has no records").to_string();
         assert!(error.contains(message), "{error}");
     }
+}
+
+#[test]
+fn lists_of_ids_share_a_bound() {
+    let mut bytes = b"PERFILE2".to_vec();
+    // Two attributes of 144 bytes after the header; no records, types and features.
+    for word in [104, 144, 104, 2 * 144, 104 + 2 * 144, 0, 0, 0, 0, 0, 0, 0_u64] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for size in [8, 64_u64 << 20] {
+        bytes.extend([0; 128]);
+        bytes.extend([0, size].iter().flat_map(|word| word.to_le_bytes()));
+    }
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    file.write_all(&bytes).expect("it can be written");
+    let writer = Writer::new(Vec::new(), Encoding::Text);
+    let error = import(&*bytes, Some(&file), Step::default(), writer).err().expect("it is damaged");
+    assert!(error.to_string().contains("the ids of events are too large"), "{error}");
+}
+
+#[test]
+fn damaged_compression_takes_bounded_memory() {
+    // A frame with a window of 1 KiB (RFC 8878, section 3.1.1) and blocks that repeat a byte 1024 times.
+    let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0];
+    let header = (1024_u32 << 3 | 1 << 1).to_le_bytes();
+    let block = [header[0], header[1], header[2], 7];
+    let mut decompressor = Decompressor::new();
+    assert!(decompressor.add(&bytes).is_some());
+    bytes.clear();
+    (0..16_000).for_each(|_| bytes.extend(block));
+    let refused = (0..8).position(|_| decompressor.add(&bytes).is_none());
+    assert_eq!(refused, Some(4));
 }
 
 proptest! {
