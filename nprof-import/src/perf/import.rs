@@ -40,7 +40,11 @@ pub(crate) fn import<W: Write>(
     let mut input = Counted::new(input);
     let preamble = preamble(&mut input, file)?;
     let mut importer = Importer::new(preamble, step, writer);
-    let result = importer.read(&mut input).and_then(|()| importer.finish());
+    let mut result = importer.read(&mut input);
+    // The decompressor keeps records of a recording that was cut off, too.
+    if !matches!(result, Err(Error::Io(_))) {
+        result = result.and(importer.finish());
+    }
     // Records before damage are valid, and some of them still wait for their turn.
     let ready = importer.order.finish();
     importer.write(ready)?;

@@ -76,12 +76,13 @@ impl Machine {
                 }
             }
             // The kernel writes no mappings for a child: it has those of its parent.
-            Content::Fork { pid, parent_pid, tid, parent_tid } => {
-                if pid != parent_pid {
+            Content::Fork { pid, parent_pid, tid, parent_tid, is_copy } => {
+                let comm = self.threads.get(&parent_tid).map(|parent| parent.comm.clone());
+                // A thread of this id of which the exit was lost, with its memory.
+                self.end(tid);
+                if is_copy && pid != parent_pid {
                     self.spaces.fork(parent_pid, pid);
                 }
-                let comm = self.threads.get(&parent_tid).map(|parent| parent.comm.clone());
-                self.end(tid);
                 let thread = self.thread(time, pid, tid);
                 thread.parent = if tid == pid { parent_pid } else { pid };
                 thread.comm = comm.unwrap_or_default();

@@ -29,6 +29,8 @@ pub(super) mod kind {
 /// Bits of `misc`.
 const MMAP_DATA: u16 = 1 << 13;
 const COMM_EXEC: u16 = 1 << 13;
+/// `PERF_RECORD_MISC_FORK_EXEC`: perf made it up for a process that ran already, of which the mappings follow.
+const FORK_WITHOUT_MEMORY: u16 = 1 << 13;
 const MMAP_BUILD_ID: u16 = 1 << 14;
 const CPU_MODE: u16 = 7;
 const CPU_MODE_KERNEL: u16 = 1;
@@ -42,7 +44,7 @@ pub(super) enum Content {
     Sample(SampleContent),
     Mmap(Mmap),
     Comm { pid: u32, tid: u32, name: Vec<u8>, is_exec: bool },
-    Fork { pid: u32, parent_pid: u32, tid: u32, parent_tid: u32 },
+    Fork { pid: u32, parent_pid: u32, tid: u32, parent_tid: u32, is_copy: bool },
     Exit { tid: u32, pid: u32 },
     Lost(u64),
     Throttle,
@@ -151,7 +153,10 @@ pub(super) fn content(
         kind::FORK | kind::EXIT => {
             let (pid, parent_pid, tid, parent_tid) = (at.u32()?, at.u32()?, at.u32()?, at.u32()?);
             match kind {
-                kind::FORK => Content::Fork { pid, parent_pid, tid, parent_tid },
+                kind::FORK => {
+                    let is_copy = misc & FORK_WITHOUT_MEMORY == 0;
+                    Content::Fork { pid, parent_pid, tid, parent_tid, is_copy }
+                }
                 _ => Content::Exit { tid, pid },
             }
         }

@@ -173,6 +173,22 @@ fn input_without_records_is_refused() {
 }
 
 #[test]
+fn child_has_the_memory_of_its_parent_unless_perf_made_it_up() {
+    let mut recording = Recording::new();
+    recording.mmap(7, 0x1000, 0x1000, 0, b"/bin/prog");
+    for (pid, misc) in [(8, 0), (9, 1 << 13)] {
+        // An exit of a thread of this id was lost.
+        recording.sample(5, pid, 1, &[USER, 0x1]);
+        recording.event(7, misc, 6, &[pid, 7, pid, 7, 6, 0], b"");
+        recording.sample(7, pid, 1, &[USER, 0x1010]);
+    }
+    let (_, text) = imported(&recording.0).expect("it is valid");
+    let frames: Vec<&str> =
+        text.lines().filter(|line| line.contains("0x10\t") || line.contains("0x1010\t")).collect();
+    assert_eq!(frames, ["F\t2\t1\t0x10\tu", "F\t3\t0\t0x1010\tu"]);
+}
+
+#[test]
 fn lists_of_ids_share_a_bound() {
     let mut bytes = b"PERFILE2".to_vec();
     // Two attributes of 144 bytes after the header; no records, types and features.
