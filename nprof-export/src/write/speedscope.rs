@@ -21,7 +21,8 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let mut frames = Interner::default();
     for (index, group) in groups(profile).iter().enumerate() {
         let separator = if index == 0 { "" } else { "," };
-        write!(out, "{separator}\n{}", entry(profile, group, &mut frames))?;
+        writeln!(out, "{separator}")?;
+        entry(profile, group, &mut frames, out)?;
     }
     write!(out, "],\"shared\":{{\"frames\":[")?;
     for (index, &function) in frames.values().iter().enumerate() {
@@ -46,13 +47,19 @@ fn weight(samples: &[Sample]) -> u64 {
     samples.iter().fold(0, |sum, sample| sum.saturating_add(sample.weight))
 }
 
-/// Returns the profile of a group.
-fn entry(profile: &Profile, group: &[Sample], frames: &mut Interner<u32>) -> Value {
+/// Writes the profile of a group.
+fn entry(
+    profile: &Profile,
+    group: &[Sample],
+    frames: &mut Interner<u32>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let event = &profile.events[group[0].event as usize];
     let thread = &profile.threads[group[0].thread as usize];
-    let mut stacks: Vec<Vec<u32>> = Vec::new();
     let mut weights: Vec<u64> = Vec::new();
     let mut last = None;
+    // A thread can have millions of deep stacks, so they are written one by one.
+    write!(out, "{{\"samples\":[")?;
     for sample in group {
         // Nothing else ran between the two.
         if last == Some(sample.stack) {
@@ -66,7 +73,10 @@ fn entry(profile: &Profile, group: &[Sample], frames: &mut Interner<u32>) -> Val
         let mut stack: Vec<u32> = calls.map(|call| frames.number(call.function)).collect();
         // Root first.
         stack.reverse();
-        stacks.push(stack);
+        if !weights.is_empty() {
+            write!(out, ",")?;
+        }
+        serde_json::to_writer(&mut *out, &stack)?;
         weights.push(sample.weight);
     }
     // speedscope knows six units; the word of others is not allowed.
@@ -79,15 +89,12 @@ fn entry(profile: &Profile, group: &[Sample], frames: &mut Interner<u32>) -> Val
     if profile.events.len() > 1 {
         name.push_str(&format!(" ({})", nprof_stream::escape::escaped(&event.name)));
     }
-    json!({
-        "type": "sampled",
-        "name": name,
-        "unit": unit,
-        "startValue": 0,
-        "endValue": weights.iter().fold(0_u64, |sum, &weight| sum.saturating_add(weight)),
-        "samples": stacks,
-        "weights": weights,
-    })
+    write!(out, "],\"weights\":")?;
+    serde_json::to_writer(&mut *out, &weights)?;
+    let end = weights.iter().fold(0_u64, |sum, &weight| sum.saturating_add(weight));
+    let (name, unit) = (json!(name), json!(unit));
+    write!(out, ",\"type\":\"sampled\",\"name\":{name},\"unit\":{unit}")?;
+    write!(out, ",\"startValue\":0,\"endValue\":{end}}}")
 }
 
 fn frame(profile: &Profile, function: u32) -> Value {
