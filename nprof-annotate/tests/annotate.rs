@@ -329,6 +329,15 @@ S | 4 | 2 | 1 | 0 | 2 | 7 | 7
 ";
 
 #[test]
+fn call_with_a_prefix_is_a_call() {
+    let shell = Shell::new();
+    let prefixed = LOOP.replace("c8e8f6000000", "c8f2e8f5000000");
+    shell.write("prefixed", prefixed.replace(" | ", "\t"));
+    let table = shell.run("nprof-annotate prefixed").quiet();
+    assert!(table.contains("bnd call report(long)"), "{table}");
+}
+
+#[test]
 fn tables_of_a_fixed_stream_are_golden() {
     let shell = Shell::new();
     shell.write("loop", LOOP.replace(" | ", "\t"));

@@ -45,8 +45,8 @@ pub(crate) fn instructions(function: &Function) -> Vec<Decoded> {
         let mut text = String::new();
         formatter.format(&instruction, &mut text);
         if let Some(callee) = function.callee(offset) {
-            // The name says more than the address.
-            let end = text.find(' ').unwrap_or(text.len());
+            // The name says more than the address, which is last: prefixes such as bnd are words, too.
+            let end = text.rfind(' ').unwrap_or(text.len());
             text.truncate(end);
             text.extend([" ", &**callee]);
         }
