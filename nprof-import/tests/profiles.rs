@@ -94,11 +94,11 @@ fn gperftools_profile_has_its_samples() {
     let words: [u64; 18] =
         [0, 3, 0, 10_000, 0, 5, 2, 0x401010, 0x401020, 2, 1, 0x7fff0, 0, 1, 0, 0, 0, 0];
     let mut bytes: Vec<u8> = words[..15].iter().flat_map(|word| word.to_le_bytes()).collect();
-    bytes.extend(b"00400000-00402000 r-xp 00000000 08:01 12 /bin/prog\n");
+    bytes.extend(b"00400000-00402000 r-xp 00000000 08:01 12 /opt/my prog (deleted)\n");
     shell.write("prof", &bytes);
     shell.run("nprof-import prof > x.nprof").quiet();
     shell.run("nprof-format check x.nprof").quiet();
-    assert_eq!(row_of_address(&shell, "prog+0x1010"), (5, 50_000_000));
+    assert_eq!(row_of_address(&shell, "my prog+0x1010"), (5, 50_000_000));
     assert_eq!(row_of_address(&shell, "[unknown]+0x7fff0"), (2, 20_000_000));
     for length in [40, 60, 100] {
         shell.write("cut", &bytes[..length]);

@@ -5,6 +5,8 @@ use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
 
 use anyhow::bail;
+use nprof_object::maps::{Mapping, mappings};
+use nprof_object::path::without_deleted;
 use nprof_stream::{Event, Head, ImageKind, Measure, RunId, Sample, Step, Writer};
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -60,11 +62,14 @@ pub(crate) fn import<W: Write>(
         let stack: Result<Vec<u64>, Error> = (0..depth).map(|_| words.next()).collect();
         samples.push((count, stack?));
     }
-    let maps = mappings(&bytes[words.at..]);
-    let command = maps.first().map_or(&b""[..], |(.., path)| path);
+    let mut maps: Vec<Mapping<'_>> = mappings(&bytes[words.at..]).collect();
+    // Addresses of samples are code; anonymous memory has no name.
+    maps.retain(|mapping| mapping.is_executable() && !mapping.path.is_empty());
+    let command = maps.first().map_or(Vec::new(), |mapping| path_of(mapping).to_vec());
+    maps.sort_by_key(|mapping| mapping.start);
     // The same file is the same run.
     let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&bytes));
-    let head = Head { run, command: command.to_vec(), ..Head::default() };
+    let head = Head { run, command: command.clone(), ..Head::default() };
     let mut output = Output::begin(writer, head, step)?;
     let event = output.event(Event {
         name: b"cpu".to_vec(),
@@ -75,22 +80,20 @@ pub(crate) fn import<W: Write>(
     })?;
     let comm = command.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
     let task = output.task(TaskDef { time: 0, pid: 0, tid: 0, parent: None, comm });
-    let mut images: FxHashMap<Vec<u8>, u32> = FxHashMap::default();
+    let mut images: FxHashMap<&[u8], u32> = FxHashMap::default();
     for (count, addresses) in samples {
         let mut stack = Vec::with_capacity(addresses.len());
         for (index, address) in addresses.into_iter().enumerate() {
-            let found = maps.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
-            let place = match found {
-                Some((start, _, offset, path)) => {
-                    let path = path.clone();
-                    let def = ImageDef {
-                        kind: ImageKind::Elf,
-                        build_id: Vec::new(),
-                        path: path.clone(),
-                        base: None,
+            let after = maps.partition_point(|mapping| mapping.start.0 <= address);
+            let found = after.checked_sub(1).map(|index| &maps[index]);
+            let place = match found.filter(|mapping| address < mapping.end.0) {
+                Some(mapping) => {
+                    let new = || {
+                        let (kind, path) = (ImageKind::Elf, path_of(mapping).to_vec());
+                        output.image(ImageDef { kind, build_id: Vec::new(), path, base: None })
                     };
-                    let image = *images.entry(path).or_insert_with(|| output.image(def));
-                    Place::in_image(image, address.wrapping_sub(*start).wrapping_add(*offset))
+                    let image = *images.entry(path_of(mapping)).or_insert_with(new);
+                    Place::in_image(image, mapping.offset.0.wrapping_add(address - mapping.start.0))
                 }
                 None => Place { offset: address, ..Place::mark(nprof_stream::Mark::None) },
             };
@@ -102,6 +105,11 @@ pub(crate) fn import<W: Write>(
         output.sample(Sample { count, ..plain_sample(event, weight) }, task, &stack)?;
     }
     Ok(output.end(true)?)
+}
+
+/// Returns the path of a mapped file.
+fn path_of<'a>(mapping: &'a Mapping<'_>) -> &'a [u8] {
+    without_deleted(&mapping.path)
 }
 
 /// The words of a file.
@@ -122,21 +130,4 @@ impl Words<'_> {
         self.at += 8;
         Ok(u64::from_le_bytes(word))
     }
-}
-
-/// Returns start, end, file offset and path of the executable mappings of files.
-fn mappings(text: &[u8]) -> Vec<(u64, u64, u64, Vec<u8>)> {
-    let mapping = |line: &[u8]| {
-        let text = String::from_utf8_lossy(line);
-        let mut fields = text.split_ascii_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let permissions = fields.next()?;
-        let offset = fields.next()?;
-        let path = fields.nth(2)?;
-        let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
-        // Addresses of samples are code.
-        let is_code = permissions.contains('x');
-        is_code.then_some((number(start)?, number(end)?, number(offset)?, path.into()))
-    };
-    text.split(|&byte| byte == b'\n').filter_map(mapping).collect()
 }
