@@ -144,6 +144,7 @@ struct Importer<'a, W: Write> {
     output: Output<W>,
     locations: FxHashMap<u64, &'a Location>,
     functions: FxHashMap<u64, &'a nprof_pprof::Function>,
+    mappings: FxHashMap<u64, &'a nprof_pprof::Mapping>,
     places: FxHashMap<u64, Place>,
     images: FxHashMap<u64, u32>,
     tasks: FxHashMap<(u32, u32, Vec<u8>), u32>,
@@ -174,8 +175,9 @@ impl<'a, W: Write> Importer<'a, W> {
         let output = Output::begin(writer, head, step)?;
         let locations = profile.location.iter().map(|location| (location.id, location)).collect();
         let functions = profile.function.iter().map(|function| (function.id, function)).collect();
+        let mappings = profile.mapping.iter().map(|mapping| (mapping.id, mapping)).collect();
         let (places, images, tasks) = Default::default();
-        Ok(Self { profile, strings, output, locations, functions, places, images, tasks })
+        Ok(Self { profile, strings, output, locations, functions, mappings, places, images, tasks })
     }
 
     fn samples(&mut self, values: &[Value], events: &[EventId]) -> anyhow::Result<()> {
@@ -258,7 +260,7 @@ impl<'a, W: Write> Importer<'a, W> {
 
     /// Returns the number of the image of a location, and the offset in it.
     fn image(&mut self, location: &Location) -> (u32, u64) {
-        let mapping = self.profile.mapping.iter().find(|mapping| mapping.id == location.mapping_id);
+        let mapping = self.mappings.get(&location.mapping_id).copied();
         let has_address = mapping.is_some() && location.address > 0;
         let offset = match mapping {
             Some(mapping) if has_address => location
