@@ -70,6 +70,9 @@ fn samples_by_command_and_file_are_those_of_perf() {
         assert_eq!(import.status, 0, "{kind}: {import:?}");
         assert_eq!(import.err.contains("not unwound"), kind == "copies of stacks", "{import:?}");
         shell.run("nprof-format check x.nprof").quiet();
+        let incomplete =
+            shell.run("nprof-paths --format folded x.nprof 2> /dev/null | grep -c no-stack");
+        assert_eq!(incomplete.out.trim() != "0", kind == "copies of stacks", "{incomplete:?}");
         assert_eq!(nprof_flat(&shell, "x.nprof"), perf_report(&shell, "-i perf.data"), "{kind}");
     }
     let run = shell.run(&format!(

@@ -52,6 +52,11 @@ impl AddressSpaces {
         self.processes.remove(&pid);
     }
 
+    /// True if a process has mapped code.
+    pub(super) fn has_process(&self, pid: u32) -> bool {
+        self.processes.contains_key(&pid)
+    }
+
     /// Returns the image and offset of an address. None if nothing is mapped there.
     pub(super) fn find(&self, pid: u32, is_kernel: bool, address: u64) -> Option<(u32, u64)> {
         let mappings = match is_kernel {

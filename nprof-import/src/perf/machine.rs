@@ -209,10 +209,13 @@ impl Machine {
         if stack.is_empty() {
             stack.push(place(sample.ip, sample.is_kernel, false));
         }
+        // Threads of the kernel have no memory of their own.
+        let has_user_stack = !sample.is_kernel || self.spaces.has_process(sample.pid);
         if stack.len() >= usize::from(attribute.max_stack) {
             stack.push(Place::mark(Mark::MaxDepth));
-        } else if attribute.has_stack_copies() && users == 1 {
-            // The callers are in the copy of the stack only.
+        } else if attribute.has_stack_copies() && users <= 1 && has_user_stack {
+            // The callers are in the copy of the stack only: chains have no user part then, not even
+            // the interrupted instruction (exclude_callchain_user).
             stack.push(Place::mark(Mark::NoStack));
         }
         stack.reverse();
