@@ -9,7 +9,7 @@ const MAX_WINDOW: u64 = 64 << 20;
 const MAX_OUTPUT: usize = 64 << 20;
 
 /// The decoder takes all blocks that it is given before it returns bytes. A damaged record of 64 KiB can
-/// have blocks of 4 bytes that stand for 2 GiB.
+/// have blocks of 4 bytes that expand to 2 GiB.
 const PIECE: usize = 256;
 
 /// Decompresses the stream as far as it was read.
