@@ -202,7 +202,7 @@ fn lists_of_ids_share_a_bound() {
     let mut file = tempfile::tempfile().expect("a temporary file");
     file.write_all(&bytes).expect("it can be written");
     let writer = Writer::new(Vec::new(), Encoding::Text);
-    let error = import(&*bytes, Some(&file), Step::default(), writer).err().expect("it is damaged");
+    let error = import(&*bytes, Some(&file), Step::default(), writer).expect_err("it is damaged");
     assert!(error.to_string().contains("the ids of events are too large"), "{error}");
 }
 
