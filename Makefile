@@ -134,6 +134,8 @@ lint: setup
 	$(CARGO) clippy --package nprof-symbolize --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	mandoc -Tlint -Wwarning man/*.[157]
+	python3 -B -c 'import ast, sys; [ast.parse(open(path).read(), path) for path in sys.argv[1:]]' \
+	    $(shell find bench tests nprof* -name '*.py') $(shell grep -lIs '^\#!.*python3' bench/* tests/*/*)
 	python3 -B tests/lint/modules.py $(dir $(wildcard nprof*/Cargo.toml))
 	python3 -B tests/lint/architecture.py
 	python3 -B tests/lint/links.py
