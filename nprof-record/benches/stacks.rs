@@ -11,12 +11,12 @@ use nprof_stream::{Mark, NodeId, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use nprof_object::{ImageAddress, ImageOffset, RuntimeAddress};
-use nprof_record::arch;
-use nprof_record::arch::rule::{Cfa, RegisterRule, UnwindRule};
 use nprof_record::convert::dictionary::{Dictionary, FrameKey, Sink};
-use nprof_record::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
-use nprof_record::unwind::stack_copy::StackCopy;
-use nprof_record::unwind::{CodeMap, FrameState, Registers, UnwindInfo, unwind};
+use nprof_unwind::arch;
+use nprof_unwind::arch::rule::{Cfa, RegisterRule, UnwindRule};
+use nprof_unwind::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
+use nprof_unwind::unwind::stack_copy::StackCopy;
+use nprof_unwind::unwind::{CodeMap, FrameState, Registers, UnwindInfo, unwind};
 
 /// Frames of a stack.
 const DEPTH: u64 = 40;

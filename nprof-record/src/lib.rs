@@ -6,7 +6,7 @@
 //!
 //! The command's exit status is passed on.
 
-pub mod arch;
+mod arch;
 mod cli;
 pub mod convert;
 mod event;
@@ -15,6 +15,5 @@ mod os;
 mod perf;
 mod session;
 mod sys;
-pub mod unwind;
 
 pub use cli::main;

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use nprof_object::RuntimeAddress;
+use nprof_unwind::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
+use nprof_unwind::unwind::{CodeMap, CompactRule, FrameAddress, UnwindInfo};
 
-use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use crate::convert::address_space::AddressSpace;
 use crate::convert::rule_cache::{CachedRule, RuleCache};
 use crate::image::jit::growing_file::OpenFileBudget;
@@ -14,7 +15,6 @@ use crate::image::jit::runtime_unwinding::RuntimeRules;
 use crate::image::key::ImageIndex;
 use crate::image::table::ImageTable;
 use crate::os::task_serial::ProcessId;
-use crate::unwind::{CodeMap, CompactRule, FrameAddress, UnwindInfo};
 
 /// The code of one process: its mappings, and the images they map.
 #[derive(Debug)]
@@ -154,10 +154,10 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use nprof_object::{FileOffset, ImageOffset};
+    use nprof_unwind::image::elf::Elf;
     use object::ReadCache;
 
     use crate::convert::address_space::Mapping;
-    use crate::image::elf::Elf;
     use crate::os::code_mapping::{Identity, Mmap};
     use crate::os::task_serial::TaskSerial;
 

@@ -4,10 +4,10 @@
 use std::rc::Rc;
 
 use nprof_object::RuntimeAddress;
+use nprof_unwind::arch::rule::UnwindRule;
+use nprof_unwind::unwind::CompactRule;
 
-use crate::arch::rule::UnwindRule;
 use crate::image::key::ImageIndex;
-use crate::unwind::CompactRule;
 
 /// The number of rules, as a power of two.
 const RULES_LOG: u32 = 12;
@@ -64,9 +64,10 @@ fn index(space: u64, RuntimeAddress(address): RuntimeAddress) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use nprof_unwind::arch;
+    use nprof_unwind::arch::rule::{Cfa, RegisterRule};
+
     use super::*;
-    use crate::arch;
-    use crate::arch::rule::{Cfa, RegisterRule};
 
     fn rule(offset: i64) -> Rc<UnwindRule> {
         let cfa = Cfa::Register(arch::SP, offset);

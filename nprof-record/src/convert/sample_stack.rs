@@ -3,12 +3,11 @@
 use nprof_object::RuntimeAddress;
 use nprof_preload::protocol::MEMO_WORDS;
 use nprof_stream::Mark;
-
-use crate::arch;
-use crate::arch::rule::AnalyzedRule;
-use crate::unwind::stack_copy::StackCopy;
-use crate::unwind::stack_input::{CopiedStack, StackInput, Words};
-use crate::unwind::{
+use nprof_unwind::arch;
+use nprof_unwind::arch::rule::AnalyzedRule;
+use nprof_unwind::unwind::stack_copy::StackCopy;
+use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, Words};
+use nprof_unwind::unwind::{
     self, CodeMap, FrameAddress, FrameNotes, FrameState, FrameVisitor, Registers, UnwindInfo,
     WalkWords,
 };
@@ -128,7 +127,7 @@ pub(crate) fn take_walked(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
+    use nprof_unwind::arch::rule::{Cfa, RegisterRule, UnwindRule};
     use std::rc::Rc;
 
     /// Everything below 0x9000 is mapped; the end of the stack is from 0x3000 on, and a thread

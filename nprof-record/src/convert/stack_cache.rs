@@ -7,9 +7,9 @@ use std::rc::{Rc, Weak};
 
 use nprof_object::RuntimeAddress;
 use nprof_stream::{Mark, NodeId};
+use nprof_unwind::unwind::FrameAddress;
 
 use crate::convert::address_space::AddressSpace;
-use crate::unwind::FrameAddress;
 
 /// The number of stacks. Threads whose ids have the same remainder share one.
 const STACKS: u32 = 16;

@@ -8,6 +8,8 @@ use nprof_stream::number::hex;
 use nprof_stream::{
     Extras, ExtrasBuilder, FrameId, ImageKind, Line, Location, Mark, NodeId, Record, Status,
 };
+use nprof_unwind::unwind::stack_input::{StackInput, UserStack};
+use nprof_unwind::unwind::{FrameAddress, FrameNotes, WalkWords};
 use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::AddressSpace;
@@ -33,8 +35,6 @@ use crate::os::code_mapping::Ksymbol;
 use crate::os::task_serial::ProcessId;
 use crate::perf::record::{Sample, SampleId};
 use crate::sys::{self, SharedWords};
-use crate::unwind::stack_input::{StackInput, UserStack};
-use crate::unwind::{FrameAddress, FrameNotes, WalkWords};
 
 /// The most nodes, and the most frames, of an epoch.
 const DICTIONARY_MAX: u32 = 1 << 20;

@@ -2,12 +2,12 @@
 //! Pure.
 
 use nprof_stream::{EventId, NodeId, TaskId};
+use nprof_unwind::unwind::stack_input::Words;
 use rustc_hash::FxHashMap;
 
 use crate::convert::switches::SwitchTimes;
 use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::perf::waits::data::{Capture, ThreadTimes, WaitPlace};
-use crate::unwind::stack_input::Words;
 
 /// The weight and the count of a sample.
 pub(crate) type Weight = (u64, u64);

@@ -6,8 +6,7 @@
 //! | `uprobe:/bin/sh:0x1234*di`         | a register, by its name in perf(1)           |
 
 use nprof_stream::Measure;
-
-use crate::arch;
+use nprof_unwind::arch;
 
 /// The place of the value that is the weight of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,6 @@
-//! Sources of code: ELF files with their unwind tables, the kernel, JIT code.
+//! Sources of code: the ELF files of processes, the kernel, JIT code.
 
 pub(crate) mod allocator;
-pub mod cfi;
-pub(crate) mod code_bytes;
-mod code_pages;
-pub(crate) mod elf;
 pub(crate) mod jit;
 pub(crate) mod kept_images;
 pub(crate) mod kernel;

@@ -11,16 +11,16 @@ use std::rc::Rc;
 use nprof_object::path::split_deleted;
 use nprof_object::{FileOffset, ImageOffset};
 use nprof_stream::ImageKind;
+use nprof_unwind::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
+use nprof_unwind::image::code_bytes::{CallBefore, CodeCache};
+use nprof_unwind::unwind::{FrameAddress, UnwindInfo};
 use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
-use crate::image::code_bytes::{CallBefore, CodeCache};
 use crate::image::kept_images::{CopyKey, KeptImages};
 use crate::image::key::{ImageIndex, ImageKey};
 use crate::os::code_mapping::{Identity, Mmap};
 use crate::os::task_serial::{ProcessId, TaskSerial};
-use crate::unwind::{FrameAddress, UnwindInfo};
 use opened::{Backing, Image, TableState};
 
 /// The most files held open for unwind tables that have not been read.

@@ -1,10 +1,10 @@
 //! The attributes of the events of a plan: `struct perf_event_attr` of
 //! include/uapi/linux/perf_event.h. Pure.
 
+use nprof_unwind::arch;
 use perf_event_open_sys::bindings as perf;
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use crate::arch;
 use crate::event::{CpuMode, PerfEventConfig, SamplingPeriod, StackMode, WeightField};
 use crate::perf::plan::{CommonAttr, KernelFeatures, OpenMode};
 

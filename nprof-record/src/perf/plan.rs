@@ -13,9 +13,9 @@
 //! the CPU clock.
 
 use nprof_stream::{EventId, Measure};
+use nprof_unwind::arch;
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use crate::arch;
 use crate::event::{
     self, CpuMode, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode, Waiting,
 };

@@ -3,6 +3,7 @@
 
 use nprof_object::{FileOffset, RuntimeAddress};
 use nprof_stream::NO_CPU;
+use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 use perf_event_open_sys::bindings as perf;
 
 use crate::event::WeightField;
@@ -11,7 +12,6 @@ use crate::perf::calls::data::{Call, CallRest, TakenOff};
 use crate::perf::preloaded::PreloadRecord;
 use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
 use crate::perf::waits::data::{Peek, ThreadNote, Wait, WaitState, Wake};
-use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 /// Bytes of the header of a record.
 pub(crate) const HEADER: usize = 8;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nprof_stream::EventId;
+use nprof_unwind::unwind::stack_input::CopiedStack;
 use rustc_hash::FxHashMap;
 
 use crate::perf::backlog::Backlog;
@@ -17,7 +18,6 @@ use crate::perf::stack_chunks::{ChunkAssembler, SampleKey};
 use crate::perf::time_merge::TimeMerge;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::sys;
-use crate::unwind::stack_input::CopiedStack;
 
 /// The event, task and sample layout that a perf event id belongs to.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,7 @@
 //! Stack chunks: the parts of a deep stack that the BPF program copies in addition to the kernel's
 //! own copy, joined for the sample that follows them in the ring. Pure.
 
-use crate::unwind::stack_copy::{SegmentStart, StackSegments};
+use nprof_unwind::unwind::stack_copy::{SegmentStart, StackSegments};
 
 /// Bytes of a chunk before those of the stack.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 32;

@@ -1,6 +1,8 @@
 //! The registers that the kernel saves on entry: `struct pt_regs` of
 //! arch/x86/include/asm/ptrace.h, with which `struct bpf_perf_event_data` begins, too.
 
+use nprof_unwind::arch;
+
 /// The offset of the code segment (cs); its lowest bits are the privilege level.
 pub(crate) const MODE: i16 = 136;
 
@@ -42,11 +44,11 @@ pub(crate) fn with_pointers(ip: u64, sp: u64, call: u64, argument: u64) -> Vec<u
     structure
 }
 
-/// The offsets of the registers in [`super::MASK`], in the order of their bits.
-const SAMPLED: [usize; super::COUNT] =
+/// The offsets of the registers in [`arch::MASK`], in the order of their bits.
+const SAMPLED: [usize; arch::COUNT] =
     [80, 40, 88, 96, 104, 112, 32, 152, 128, 72, 64, 56, 48, 24, 16, 8, 0];
 
-/// Returns the registers in the order of [`super::NUMBERS`], given the structure. Empty if they are not
+/// Returns the registers in the order of [`arch::NUMBERS`], given the structure. Empty if they are not
 /// those of user code.
 pub(crate) fn sampled(structure: &[u8]) -> Vec<u8> {
     let word = |at: usize| structure.get(at..at + 8).unwrap_or_default();

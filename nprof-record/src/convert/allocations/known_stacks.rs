@@ -5,10 +5,10 @@ use std::rc::{Rc, Weak};
 
 use nprof_preload::{Memos, WalkedStack};
 use nprof_stream::NodeId;
+use nprof_unwind::unwind::FrameAddress;
 use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::AddressSpace;
-use crate::unwind::FrameAddress;
 
 /// The most stacks that are kept after their memo was replaced: a ring has room for fewer copies of stacks, each of
 /// which replaces one at most.

@@ -9,8 +9,9 @@ use nprof_preload::protocol::{
 };
 use nprof_preload::{Memos, WalkedStack};
 use nprof_stream::{EventId, ExtrasBuilder, NO_CPU, NodeId, Record, Sample, TaskId};
+use nprof_unwind::arch;
+use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
-use crate::arch;
 use crate::convert::allocations::descriptors::{Descriptors, OpenDescriptor};
 use crate::convert::allocations::known_stacks::KnownStacks;
 use crate::convert::allocations::live_set::{Block, Blocks, LiveSet};
@@ -23,7 +24,6 @@ use crate::os::procfs;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{self, SampleId, TaskIds};
 use crate::sys;
-use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 /// The shortest time between two readings of mappings that may have changed.
 const MAPS_INTERVAL_NS: u64 = 10_000_000;

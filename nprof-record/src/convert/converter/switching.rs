@@ -1,6 +1,7 @@
 //! Writes waits that were measured by records of context switches, with the stacks of peeks.
 
 use nprof_stream::NodeId;
+use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack};
 
 use crate::convert::converter::Converter;
 use crate::convert::converter::waiting::{self, WaitSample};
@@ -10,7 +11,6 @@ use crate::convert::waits::OngoingWait;
 use crate::os::procfs;
 use crate::perf::record::{self, SampleId, Switch};
 use crate::perf::waits::data::{Capture, Peek, Progress, WaitPlace, WaitState};
-use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack};
 
 impl<S: Sink> Converter<S> {
     fn switches(&mut self) -> Option<&mut SwitchTimes> {

@@ -8,9 +8,10 @@ use nprof_object::{FileOffset, RuntimeAddress};
 use nprof_preload::protocol::{Allocated, Capture, Content, Hello, Registers};
 use nprof_stream::Mark;
 use nprof_stream::tables::Tables;
+use nprof_unwind::arch;
+use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 use super::*;
-use crate::arch;
 use crate::convert::dictionary::Dictionary;
 use crate::convert::process_tree::Membership;
 use crate::event::{EventSpec, PreloadPlan};
@@ -20,7 +21,6 @@ use crate::perf::calls::points::PointList;
 use crate::perf::lost::LostSamples;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{self, TaskIds};
-use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 const COMMAND: u32 = 100;
 const EVENT: EventId = EventId(1);

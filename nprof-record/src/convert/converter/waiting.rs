@@ -3,6 +3,8 @@
 use nprof_stream::{Change, ChangeKind, ExtrasBuilder, NodeId, Record, Sample, TaskId};
 use std::os::unix::ffi::OsStrExt;
 
+use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
+
 use crate::arch::pt_regs;
 use crate::convert::converter::{Converter, ONGOING_MIN_NS};
 use crate::convert::dictionary::Sink;
@@ -15,7 +17,6 @@ use crate::perf::waits::data::{
     WaitPlace, Wake,
 };
 use crate::sys;
-use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 /// The most parts of waits that are written in a second. A part takes about 30 bytes: the stream of a
 /// thousand idle threads grows by 1 KiB per second, and has all of their time in the end.

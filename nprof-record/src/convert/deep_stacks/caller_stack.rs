@@ -5,10 +5,11 @@ use std::rc::Rc;
 
 use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
-
-use crate::arch;
-use crate::unwind::stack_copy::StackCopy;
-use crate::unwind::{self, CodeMap, FrameAddress, FrameState, FrameVisitor, Registers, UnwindInfo};
+use nprof_unwind::arch;
+use nprof_unwind::unwind::stack_copy::StackCopy;
+use nprof_unwind::unwind::{
+    self, CodeMap, FrameAddress, FrameState, FrameVisitor, Registers, UnwindInfo,
+};
 
 /// Bytes of a stack that are read, each more if the one before was not enough. Linux limits a main
 /// thread's stack to 8 MiB by default.
@@ -152,8 +153,9 @@ fn is_signal_return(ip: RuntimeAddress, code: &mut impl CodeMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use nprof_unwind::arch::rule::{Cfa, RegisterRule, UnwindRule};
+
     use super::*;
-    use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
 
     /// Frames of two words; the stack ends at 0x3000.
     struct Program;

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use nprof_stream::Mark;
+use nprof_unwind::unwind::stack_copy::{StackReadRange, is_outside_copy};
 use rustc_hash::FxHashMap;
 
 use crate::perf::bpf::shared_array::{GROUP, HINT_SLOTS, THREAD_BITS, TOP_SHIFT};
 use crate::perf::stack_chunks::ExtraStack;
 use crate::sys::SharedWords;
-use crate::unwind::stack_copy::{StackReadRange, is_outside_copy};
 
 /// The most threads with hints; with more, all are dropped.
 const THREADS_MAX: usize = 1 << 16;

@@ -27,17 +27,18 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 
 use nprof_stream::Mark;
+use nprof_unwind::arch;
+use nprof_unwind::unwind::stack_copy::{StackReadRange, is_outside_copy};
+use nprof_unwind::unwind::{CodeMap, FrameAddress, Registers};
 use rustc_hash::FxHashMap;
 
-use crate::arch;
+use crate::arch::BREAKPOINTS;
 use crate::convert::deep_stacks::caller_stack::{CallerReader, CallerStack, ReadCallers};
 use crate::convert::deep_stacks::walk_trace::{VisitedFrame, WalkTrace};
 use crate::perf::record::SampleId;
-use crate::unwind::stack_copy::{StackReadRange, is_outside_copy};
-use crate::unwind::{CodeMap, FrameAddress, Registers};
 
 /// Watches of a thread, at most: one hardware breakpoint is left to debuggers.
-const WATCHES: usize = arch::BREAKPOINTS - 1;
+const WATCHES: usize = BREAKPOINTS - 1;
 
 /// Batches without a deep sample after which a thread may lose its watches to another.
 const IDLE_BATCHES: u64 = 100;

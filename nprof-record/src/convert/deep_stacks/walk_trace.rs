@@ -1,9 +1,9 @@
 //! The frames visited by one stack walk, for frame watches. Pure, and cheap: every frame of every
 //! sample is visited.
 
-use crate::arch;
-use crate::unwind::stack_copy::StackReadRange;
-use crate::unwind::{FrameVisitor, Registers};
+use nprof_unwind::arch;
+use nprof_unwind::unwind::stack_copy::StackReadRange;
+use nprof_unwind::unwind::{FrameVisitor, Registers};
 
 /// A frame with its return address in the word below its CFA.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,9 @@
 use std::rc::Rc;
 
 use gimli::UnwindContext;
+use nprof_unwind::arch::rule::UnwindRule;
+use nprof_unwind::image::cfi::{UnwindSection, rule_in_section};
 use rustc_hash::FxHashMap;
-
-use crate::arch::rule::UnwindRule;
-use crate::image::cfi::{UnwindSection, rule_in_section};
 
 /// The most cached rules; the cache is cleared when it is full.
 const MEMO_MAX: usize = 1 << 14;
@@ -88,9 +87,10 @@ impl RuntimeRules {
 
 #[cfg(test)]
 mod tests {
+    use nprof_unwind::arch;
+    use nprof_unwind::arch::rule::Cfa;
+
     use super::*;
-    use crate::arch;
-    use crate::arch::rule::Cfa;
 
     /// Returns the .eh_frame of a function of 16 bytes: push %rbp; mov %rsp,%rbp; ...; the CFA is
     /// rsp + 8 at its start, rsp + 16 from 1 on, and rbp + 16 from 4 on. `start` is the reference to

@@ -3,8 +3,8 @@
 use super::opened::MemoryReader;
 use super::*;
 
-use crate::image::elf::Elf;
 use nprof_object::RuntimeAddress;
+use nprof_unwind::image::elf::Elf;
 use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

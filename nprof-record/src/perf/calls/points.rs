@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail, ensure};
 use nprof_stream::escape::{escaped, unescaped};
 use nprof_stream::number::hex;
+use nprof_unwind::image::elf::Elf;
 use object::ReadCache;
 use rustc_hash::FxHashMap;
 
-use crate::image::elf::Elf;
 use crate::os::code_mapping::Identity;
 
 /// The most places: a link of the kernel has at most 2^20.

@@ -61,7 +61,7 @@ mod tests {
         };
         assert_eq!((peek.since_ns, peek.state.letter()), (7, 'S'));
         assert!(peek.stack.len() >= 64, "{}", peek.stack.len());
-        assert_eq!(pt_regs::sampled(&peek.capture.registers).len(), crate::arch::COUNT * 8);
+        assert_eq!(pt_regs::sampled(&peek.capture.registers).len(), nprof_unwind::arch::COUNT * 8);
         drop(wait);
         thread.join().expect("it ends");
         assert!(super::peek(tid, 7, &mut buffer).is_err(), "it has exited");

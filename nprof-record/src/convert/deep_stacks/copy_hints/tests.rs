@@ -1,8 +1,9 @@
 use super::*;
 use std::cell::RefCell;
 
+use nprof_unwind::unwind::stack_copy::{SegmentStart, StackSegments};
+
 use crate::perf::bpf::shared_array::{read_word, word_count};
-use crate::unwind::stack_copy::{SegmentStart, StackSegments};
 
 const SP: u64 = 0x7000_0000;
 

@@ -2,10 +2,10 @@
 
 use super::*;
 
-use crate::arch;
-use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
-use crate::unwind::{FrameVisitor, UnwindInfo};
 use nprof_object::RuntimeAddress;
+use nprof_unwind::arch;
+use nprof_unwind::arch::rule::{Cfa, RegisterRule, UnwindRule};
+use nprof_unwind::unwind::{FrameVisitor, UnwindInfo};
 use std::cell::{Cell, RefCell};
 
 const TID: u32 = 7;

@@ -32,7 +32,7 @@ const CALL_MAX_BYTES: usize = 8;
 
 /// The instruction before an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallBefore {
+pub enum CallBefore {
     /// The code cannot be read.
     Unreadable,
     /// No call ends at the address.
@@ -43,7 +43,7 @@ pub(crate) enum CallBefore {
 
 /// The cached code of an image, and the results of its analysis.
 #[derive(Debug, Default)]
-pub(crate) struct CodeCache {
+pub struct CodeCache {
     pages: CodePages,
     /// By image address, and true for return addresses.
     analyzed: FxHashMap<(ImageAddress, bool), AnalyzedRule>,
@@ -61,7 +61,7 @@ pub(crate) struct CodeCache {
 
 impl CodeCache {
     /// Returns the approximate memory.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let entries = self.analyzed.capacity() * size_of::<(u64, bool, AnalyzedRule, u8)>();
         let analyzed = entries + self.analyzed.len() * RULE_BYTES;
         let calls = self.calls.capacity() * size_of::<(u64, CallBefore, u8)>()
@@ -74,7 +74,7 @@ impl CodeCache {
     }
 
     /// Returns the rule that code analysis finds at an address without a table.
-    pub(crate) fn analyze(
+    pub fn analyze(
         &mut self,
         address: ImageAddress,
         is_return: bool,
@@ -110,7 +110,7 @@ impl CodeCache {
     }
 
     /// Returns the rule at an address, if the call that ends at `call_end` is of its function.
-    pub(crate) fn rule_since_call(
+    pub fn rule_since_call(
         &mut self,
         call_end: ImageAddress,
         address: ImageAddress,
@@ -133,7 +133,7 @@ impl CodeCache {
 
     /// Returns the rules at an address by the code before it, see
     /// [`code_analysis::rules_since_prologues`].
-    pub(crate) fn rules_since_prologues(
+    pub fn rules_since_prologues(
         &mut self,
         address: ImageAddress,
         source: &mut CodeSource<'_>,
@@ -153,7 +153,7 @@ impl CodeCache {
     }
 
     /// Returns the call that ends at an address.
-    pub(crate) fn call_before(
+    pub fn call_before(
         &mut self,
         address: ImageAddress,
         source: &mut CodeSource<'_>,
@@ -171,7 +171,7 @@ impl CodeCache {
     }
 
     /// Returns the kind of the frames of generated code at an address; of V8 also in its file.
-    pub(crate) fn generated_frame(
+    pub fn generated_frame(
         &mut self,
         address: ImageAddress,
         source: &mut CodeSource<'_>,
@@ -204,7 +204,7 @@ impl CodeCache {
 
     /// Returns true if the memory near an address has changed since it was read in an earlier batch.
     /// The results from before are then dropped.
-    pub(crate) fn has_changed(&mut self, address: ImageAddress, source: &CodeSource<'_>) -> bool {
+    pub fn has_changed(&mut self, address: ImageAddress, source: &CodeSource<'_>) -> bool {
         let first = address.0.saturating_sub(NEAR_BYTES);
         let has_changed = self.pages.renew(first..=address.0.saturating_add(NEAR_BYTES), 1, source);
         if has_changed {

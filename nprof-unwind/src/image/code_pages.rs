@@ -26,11 +26,14 @@ const PAGES_MAX: usize = 128;
 const READ_MAX: usize = 1 << 16;
 
 /// The source of the code of an image.
-pub(crate) enum CodeSource<'a> {
+pub enum CodeSource<'a> {
+    /// A file.
     File {
+        /// Its headers.
         elf: &'a Elf,
         /// Opens the file. None if it was removed or replaced.
         open: &'a dyn Fn() -> Option<File>,
+        /// Its unwind tables, if it has any.
         tables: Option<&'a mut UnwindTables>,
     },
     /// The memory of a process: image addresses are its addresses.

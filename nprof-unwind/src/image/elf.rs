@@ -37,11 +37,11 @@ const ENTRY_BYTES: u64 = 64;
 
 /// The headers of an ELF file, for identification and unwinding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Elf {
+pub struct Elf {
     /// The GNU build ID; empty if there is none.
-    pub(crate) build_id: Vec<u8>,
+    pub build_id: Vec<u8>,
     /// True if Go linked the file: its functions preserve other registers.
-    pub(crate) is_go: bool,
+    pub is_go: bool,
     entry: ImageAddress,
     /// The executable segments.
     code: Segments,
@@ -49,7 +49,7 @@ pub(crate) struct Elf {
 
 impl Elf {
     /// Reads the headers. None if the file is no valid ELF file.
-    pub(crate) fn read<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Self> {
+    pub fn read<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Self> {
         match FileKind::parse(cache).ok()? {
             FileKind::Elf64 => read_headers::<FileHeader64<Endianness>, _>(cache),
             // 32-bit programs are identified, but not unwound.
@@ -59,24 +59,23 @@ impl Elf {
     }
 
     /// Returns the image address of a file offset. None if it is no executable code.
-    pub(crate) fn image_address(&self, offset: FileOffset) -> Option<ImageAddress> {
+    pub fn image_address(&self, offset: FileOffset) -> Option<ImageAddress> {
         self.code.image_address(offset)
     }
 
     /// Returns the file offset of an image address, and the bytes of code from there on. None if
     /// it is no executable code.
-    pub(crate) fn file_offset(&self, address: ImageAddress) -> Option<(FileOffset, u64)> {
+    pub fn file_offset(&self, address: ImageAddress) -> Option<(FileOffset, u64)> {
         self.code.file_offset(address)
     }
 
     /// Returns the file offset of the entry point.
-    #[cfg(test)]
-    pub(crate) fn entry_offset(&self) -> Option<FileOffset> {
+    pub fn entry_offset(&self) -> Option<FileOffset> {
         self.file_offset(self.entry).map(|(offset, _)| offset)
     }
 
     /// True if an image address is in the function at the entry point.
-    pub(crate) fn is_entry(&self, address: ImageAddress) -> bool {
+    pub fn is_entry(&self, address: ImageAddress) -> bool {
         // An object without an entry point, such as most libraries, has 0 there.
         self.entry.0 != 0 && address.offset_from(self.entry).is_some_and(|at| at < ENTRY_BYTES)
     }
@@ -120,7 +119,7 @@ where
 }
 
 /// Reads the unwind tables of a 64-bit file. None if it has none.
-pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables> {
+pub fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables> {
     let header = FileHeader64::<Endianness>::parse(cache).ok()?;
     let endian = header.endian().ok()?;
     // The stacks of x86-64 are little-endian.

@@ -265,7 +265,7 @@ fn index<'a, S: FrameSection<Slice<'a>>>(
 
 /// Returns the rule at an address of the function in `range`, from a section with its entry alone.
 /// None if the section does not cover it.
-pub(crate) fn rule_in_section(
+pub fn rule_in_section(
     section: &UnwindSection,
     context: &mut UnwindContext<usize>,
     range: &Range<u64>,

@@ -41,7 +41,8 @@ pub(crate) struct Bytes {
 
 /// The form of a call's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub enum Call {
+    /// Its address is in the instruction.
     Direct,
     /// In a register or in memory.
     Indirect,

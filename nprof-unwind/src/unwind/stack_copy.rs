@@ -48,7 +48,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// True if a walk ended at a word that its copy of the stack lacks.
-pub(crate) fn is_outside_copy(mark: Mark) -> bool {
+pub fn is_outside_copy(mark: Mark) -> bool {
     matches!(mark, Mark::StackTruncated | Mark::PageAbsent)
 }
 

@@ -1,0 +1,6 @@
+//! The code of one image: ELF headers, unwind tables, cached pages and results of code analysis.
+
+pub mod cfi;
+pub mod code_bytes;
+pub mod code_pages;
+pub mod elf;
