@@ -105,12 +105,12 @@ opens_stream! {
 macro_rules! closes_stream {
     ($($name:ident $number:ident;)*) => {
         $(
-            pub(super) unsafe extern "C" fn $name(stream: *mut c_void, _: &Registers) -> c_int {
+            pub(super) unsafe extern "C" fn $name(stream: *mut c_void, registers: &Registers) -> c_int {
                 let Some(next) = next::$name() else { return missing() };
                 if process::records_descriptors() && !stream.is_null() {
                     // SAFETY: the caller vouches for the stream.
                     let descriptor = unsafe { number(stream, next::$number()) };
-                    closed_one(descriptor);
+                    closed_one(descriptor, registers);
                 }
                 // SAFETY: the caller vouches for the stream.
                 unsafe { next(stream) }
@@ -142,7 +142,7 @@ macro_rules! reopens {
                 // SAFETY: the caller vouches for the arguments, and the result is an open stream.
                 unsafe {
                     if process::records_descriptors() && !stream.is_null() {
-                        closed_one(number(stream, next::fileno()));
+                        closed_one(number(stream, next::fileno()), registers);
                     }
                     let reopened = next(path, mode, stream);
                     if !reopened.is_null() {
@@ -316,10 +316,10 @@ unsafe fn for_each_received(control: usize, bytes: usize, mut call: impl FnMut(c
     }
 }
 
-pub(super) unsafe extern "C" fn close(descriptor: c_int, _: &Registers) -> c_int {
+pub(super) unsafe extern "C" fn close(descriptor: c_int, registers: &Registers) -> c_int {
     let Some(next) = next::close() else { return missing() };
     if process::records_descriptors() {
-        closed_one(descriptor);
+        closed_one(descriptor, registers);
     }
     // SAFETY: no pointers.
     unsafe { next(descriptor) }
@@ -329,21 +329,21 @@ pub(super) unsafe extern "C" fn close_range(
     first: c_uint,
     last: c_uint,
     flags: c_int,
-    _: &Registers,
+    registers: &Registers,
 ) -> c_int {
     const CLOSE_RANGE_CLOEXEC: c_int = 4;
     let Some(next) = next::close_range() else { return missing() };
     if flags & CLOSE_RANGE_CLOEXEC == 0 && process::records_descriptors() {
-        closed(first, last);
+        closed(first, last, registers);
     }
     // SAFETY: no pointers.
     unsafe { next(first, last, flags) }
 }
 
-pub(super) unsafe extern "C" fn closefrom(first: c_int, _: &Registers) {
+pub(super) unsafe extern "C" fn closefrom(first: c_int, registers: &Registers) {
     let Some(next) = next::closefrom() else { return };
     if process::records_descriptors() {
-        closed(u32::try_from(first).unwrap_or(0), u32::MAX);
+        closed(u32::try_from(first).unwrap_or(0), u32::MAX, registers);
     }
     // SAFETY: no pointers.
     unsafe { next(first) }
@@ -405,7 +405,7 @@ fn write_opened(descriptor: c_int, origin: Origin, name: &[u8], registers: &Regi
         let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
         let name_words = name.len().div_ceil(8);
         let content = 8 * (Opened::WORDS + name_words) + copy.bytes;
-        let slot = writer::reserve(thread, ring, content, Class::Ordinary)?;
+        let slot = writer::reserve(thread, ring, registers.into(), content, Class::Ordinary)?;
         let mut start = Opened::WORDS;
         for chunk in name.chunks(8) {
             let mut word = [0; 8];
@@ -433,16 +433,16 @@ fn write_opened(descriptor: c_int, origin: Origin, name: &[u8], registers: &Regi
     });
 }
 
-fn closed_one(descriptor: c_int) {
+fn closed_one(descriptor: c_int, registers: &Registers) {
     if let Ok(descriptor) = u32::try_from(descriptor) {
-        closed(descriptor, descriptor);
+        closed(descriptor, descriptor, registers);
     }
 }
 
 /// Records the end of descriptors, before it happens: another thread may get the number at once.
-fn closed(first: u32, last: u32) {
+fn closed(first: u32, last: u32, registers: &Registers) {
     with_ring(|thread, ring| {
-        let slot = writer::reserve(thread, ring, 24, Class::Vital)?;
+        let slot = writer::reserve(thread, ring, registers.into(), 24, Class::Vital)?;
         let range = u64::from(first) | u64::from(last) << 32;
         slot.write(0, &[clock::now_ns(), u64::from(thread.tid.load(Relaxed)), range]);
         slot.commit(Kind::Closed);

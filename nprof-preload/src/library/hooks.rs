@@ -206,6 +206,7 @@ macro_rules! check_and_free {
                 "3: push rdi", ".cfi_adjust_cfa_offset 8",
                 "push rsi", ".cfi_adjust_cfa_offset 8",
                 "push rdx", ".cfi_adjust_cfa_offset 8",
+                "lea rsi, [rsp + 32]",
                 "call {freed}",
                 "pop rdx", ".cfi_adjust_cfa_offset -8",
                 "pop rsi", ".cfi_adjust_cfa_offset -8",

@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::errno::{self, ENOMEM};
 use super::process::{self, Ring};
 use super::thread::{self, Thread};
+use super::unfinished::Caller;
 use super::writer::{self, Class};
 use super::{clock, known, next, shadow, stack};
 use crate::protocol::{Allocated, Kind, Registers, Repeated};
@@ -77,7 +78,7 @@ fn record(
         None => 8 * Allocated::WORDS + copy.bytes,
     };
     let slot = if shadow::prepare(pointer) {
-        writer::reserve(thread, ring, content, Class::Ordinary)
+        writer::reserve(thread, ring, registers.into(), content, Class::Ordinary)
     } else {
         None
     };
@@ -116,28 +117,31 @@ fn record(
     shadow::mark(pointer);
 }
 
-/// Records the free of a marked block before it happens. Called by the hooks in assembly.
-pub(super) unsafe extern "C" fn freed(pointer: usize) {
-    unmark(thread::current(), pointer);
+/// Records the free of a marked block before it happens. Called by the hooks in assembly; `sp` is the stack pointer
+/// of their caller.
+pub(super) unsafe extern "C" fn freed(pointer: usize, sp: usize) {
+    // SAFETY: the hook that calls this has not returned.
+    let caller = unsafe { Caller::at(sp) };
+    unmark(thread::current(), pointer, caller);
 }
 
 /// Removes the mark of a block, and records its free if it had one; returns whether it did.
-fn unmark(thread: &Thread, pointer: usize) -> bool {
+fn unmark(thread: &Thread, pointer: usize, caller: Caller) -> bool {
     if !shadow::unmark(pointer) {
         return false;
     }
     thread.enter();
-    write_free(thread, pointer, Kind::Freed);
+    write_free(thread, pointer, Kind::Freed, caller);
     thread.leave();
     true
 }
 
-fn write_free(thread: &Thread, pointer: usize, kind: Kind) {
+fn write_free(thread: &Thread, pointer: usize, kind: Kind, caller: Caller) {
     let Some(ring) = process::ring(thread) else { return };
     if thread.ring.load(Relaxed) != ring.id {
         thread.begin(ring.id);
     }
-    let Some(slot) = writer::reserve(thread, &ring, 24, Class::Vital) else {
+    let Some(slot) = writer::reserve(thread, &ring, caller, 24, Class::Vital) else {
         ring.header().lost_frees.fetch_add(1, Relaxed);
         return;
     };
@@ -195,7 +199,7 @@ fn reallocate(
     let thread = thread::current();
     let before = begin_outer(thread);
     // Before the free: another thread may get the address at once.
-    let marked = !old.is_null() && unmark(thread, old as usize);
+    let marked = !old.is_null() && unmark(thread, old as usize, registers.into());
     let pointer = next();
     if !pointer.is_null() {
         count(thread, before, size.unwrap_or(0), pointer, registers);
@@ -203,7 +207,7 @@ fn reallocate(
         // It failed, and the block lives on. A null pointer for the size 0 means that the block is freed.
         shadow::mark(old as usize);
         thread.enter();
-        write_free(thread, old as usize, Kind::Kept);
+        write_free(thread, old as usize, Kind::Kept, registers.into());
         thread.leave();
     }
     pointer

@@ -23,4 +23,5 @@ mod start;
 mod symbols;
 mod sys;
 mod thread;
+mod unfinished;
 mod writer;

@@ -22,6 +22,7 @@ const SENDMSG: usize = 46;
 const SETSOCKOPT: usize = 54;
 const FCNTL: usize = 72;
 const FTRUNCATE: usize = 77;
+const SIGALTSTACK: usize = 131;
 const GETTID: usize = 186;
 const FUTEX: usize = 202;
 const CLOCK_GETTIME: usize = 228;
@@ -246,6 +247,24 @@ pub(super) fn restore_signals(before: u64) {
     const SIG_SETMASK: usize = 2;
     // SAFETY: the mask has the kernel's 8 bytes.
     unsafe { call(RT_SIGPROCMASK, [SIG_SETMASK, &raw const before as usize, 0, 8, 0, 0]) };
+}
+
+/// True on the stack of sigaltstack(2).
+pub(super) fn is_on_signal_stack() -> bool {
+    const SS_ONSTACK: u32 = 1;
+    let mut stack = [0_usize; 3];
+    // SAFETY: the kernel writes a stack_t: address, flags, size.
+    unsafe { call(SIGALTSTACK, [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    stack[1] as u32 & SS_ONSTACK != 0
+}
+
+/// Returns a word of memory; None if it cannot be read.
+pub(super) fn read_word(address: usize) -> Option<usize> {
+    let mut word = 0_usize;
+    let from = [Range { start: address, bytes: size_of::<usize>() }];
+    // SAFETY: there is room for a word.
+    let bytes = unsafe { copy_checked(process_id(), (&raw mut word).cast(), &from) };
+    (bytes == size_of::<usize>()).then_some(word)
 }
 
 /// Sleeps until the word changes from `value`, a wake-up, a signal, or a tenth of a second.

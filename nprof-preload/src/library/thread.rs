@@ -8,6 +8,7 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
+use super::unfinished::{LEVELS, Unfinished};
 use super::{clock, sys};
 use crate::sampling::next_random;
 
@@ -40,21 +41,23 @@ pub(super) struct Thread {
     pub(super) tid: AtomicU32,
     /// The number of slow paths that are active: more than one if a signal handler interrupts a hook.
     pub(super) depth: AtomicU32,
-    /// The number of records that the thread has reserved and not yet completed.
+    /// The number of `unfinished` records.
     pub(super) writing: AtomicU32,
+    /// The records that hooks of the thread write: the first, and those of handlers that have interrupted it.
+    pub(super) unfinished: [Unfinished; LEVELS],
 }
 
-const _: () = assert!(size_of::<Thread>() <= 128);
+const _: () = assert!(size_of::<Thread>() <= 192);
 
 global_asm!(
     ".section .tbss.nprof_thread,\"awT\",@nobits",
     ".globl nprof_thread",
     ".hidden nprof_thread",
     ".type nprof_thread,@object",
-    ".size nprof_thread,128",
+    ".size nprof_thread,192",
     ".balign 64",
     "nprof_thread:",
-    ".zero 128",
+    ".zero 192",
     ".text",
 );
 

@@ -2,9 +2,11 @@
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::compiler_fence;
 
 use super::process::{self, Ring};
 use super::thread::Thread;
+use super::unfinished::{Caller, LEVELS, Reserved};
 use super::{clock, sys};
 use crate::protocol::{ALIGNMENT, Kind, RecordHeader};
 
@@ -15,6 +17,8 @@ const MAXIMUM_WAITS: u32 = 100;
 /// A reserved record.
 pub(super) struct Slot<'a> {
     thread: &'a Thread,
+    /// The number of records of the thread that were unfinished before.
+    level: usize,
     record: *mut u8,
     commit: u64,
     bytes: u64,
@@ -50,13 +54,16 @@ fn place(head: u64, tail: u64, bytes: u64, data_bytes: u64, reserve: u64) -> Opt
 pub(super) fn reserve<'a>(
     thread: &'a Thread,
     ring: &Ring,
+    caller: Caller,
     content: usize,
     class: Class,
 ) -> Option<Slot<'a>> {
     let header = ring.header();
     // A signal handler may have interrupted a hook of the thread that has reserved a record: the reader cannot make
     // room before that hook completes it. The handler's records do not wait, and may use the whole ring.
-    let nested = thread.writing.load(Relaxed) > 0;
+    let level = abandon_records(thread, ring, caller);
+    let nested = level > 0;
+    let unfinished = thread.unfinished.get(level)?;
     let mut waits = if ring.wait && !nested { MAXIMUM_WAITS } else { 0 };
     let bytes = (size_of::<RecordHeader>() + content).next_multiple_of(ALIGNMENT as usize) as u64;
     let reserve = if class == Class::Vital || nested { 0 } else { ring.data_bytes / 8 };
@@ -89,18 +96,70 @@ pub(super) fn reserve<'a>(
         let position = head + place.padding;
         let commit = ring.key.wrapping_add(position);
         let (record, tid) = (ring.data(position), thread.tid.load(Relaxed));
+        unfinished.begin(caller);
+        compiler_fence(SeqCst);
         // Before the reservation: a handler between the two must not wait.
-        thread.writing.store(thread.writing.load(Relaxed) + 1, Relaxed);
+        thread.writing.store(level as u32 + 1, Relaxed);
+        compiler_fence(SeqCst);
         if header.head.0.compare_exchange_weak(head, place.end, Relaxed, Relaxed).is_err() {
-            thread.writing.store(thread.writing.load(Relaxed) - 1, Relaxed);
+            thread.writing.store(level as u32, Relaxed);
             continue;
         }
-        // At once: of a thread that ends before, the recorder does not know that it is gone.
+        // At once: if a handler leaves the hook or ends the thread before, the recorder waits seconds for the record.
+        let padding = place.padding as u32;
+        unfinished.reserved(Reserved { commit, bytes: bytes as u32, padding });
         announce(record, commit, bytes, tid);
         if place.padding > 0 {
             complete(ring.data(head), ring.key.wrapping_add(head), place.padding, Kind::Padding);
         }
-        return Some(Slot { thread, record, commit, bytes });
+        return Some(Slot { thread, level, record, commit, bytes });
+    }
+}
+
+/// Completes the records of the thread that their hooks left, without content. Returns the number of unfinished
+/// records that remain: those of hooks that the caller has interrupted.
+fn abandon_records(thread: &Thread, ring: &Ring, caller: Caller) -> usize {
+    let mut level = (thread.writing.load(Relaxed) as usize).min(LEVELS);
+    while let Some(unfinished) = level.checked_sub(1).and_then(|last| thread.unfinished.get(last)) {
+        if !unfinished.is_abandoned(caller) {
+            break;
+        }
+        if let Some(record) = unfinished.record() {
+            abandon(ring, record);
+        }
+        level -= 1;
+        thread.writing.store(level as u32, Relaxed);
+    }
+    level
+}
+
+#[cold]
+fn abandon(ring: &Ring, record: Reserved) {
+    let position = record.commit.wrapping_sub(ring.key);
+    let start = position.wrapping_sub(u64::from(record.padding));
+    // A forked child does not have the ring of the record any more, and has another key.
+    if !position.is_multiple_of(ALIGNMENT) {
+        return;
+    }
+    let complete_missing = |position: u64, bytes: u32, kind| {
+        let commit = ring.key.wrapping_add(position);
+        // SAFETY: an aligned position leads to a place in the data area that has room for a header.
+        let header = unsafe { &*ring.data(position).cast::<RecordHeader>() };
+        let is_complete = header.commit.load(Acquire) == commit;
+        // After the commit word: of a record that was complete, and was read and overwritten by now, the tail is
+        // beyond it.
+        let tail = ring.header().tail.0.load(Acquire);
+        let is_missing = !is_complete && position.wrapping_sub(tail) < ring.data_bytes;
+        if is_missing {
+            complete(ring.data(position), commit, u64::from(bytes), kind);
+        }
+        is_missing
+    };
+    if record.padding > 0 {
+        complete_missing(start, record.padding, Kind::Padding);
+    }
+    if complete_missing(position, record.bytes, Kind::Abandoned) {
+        ring.header().lost_others.fetch_add(1, Relaxed);
     }
 }
 
@@ -142,7 +201,7 @@ impl Slot<'_> {
     /// Completes the record.
     pub(super) fn commit(self, kind: Kind) {
         complete(self.record, self.commit, self.bytes, kind);
-        self.thread.writing.store(self.thread.writing.load(Relaxed) - 1, Relaxed);
+        self.thread.writing.store(self.level as u32, Relaxed);
     }
 }
 

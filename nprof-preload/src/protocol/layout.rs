@@ -12,6 +12,8 @@
 //!   complete; the reader copies it and stores `tail + bytes` with release order.
 //! - A thread that ends within a hook leaves a record that is never complete. The reader skips an announced record of
 //!   a thread that is gone; once the process has ended, it skips to the next commit word.
+//! - A signal handler that leaves a hook by longjmp(3) does so, too. The next record of its thread completes it as
+//!   [`super::Kind::Abandoned`].
 //!
 //! `key` is random, so bytes of an older record cannot look like the commit word of a later position. A record
 //! never wraps: a record of the kind [`super::Kind::Padding`] fills the end of the area.

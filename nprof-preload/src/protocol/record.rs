@@ -21,13 +21,15 @@ pub enum Kind {
     Closed = 6,
     /// A block was allocated at a known stack; every allocation is recorded.
     Repeated = 7,
+    /// Its hook was left by longjmp(3) before it was complete; no content.
+    Abandoned = 8,
 }
 
 impl Kind {
     /// Returns the kind with a number.
     pub fn from_number(number: u32) -> Option<Self> {
         use Kind::*;
-        [Padding, Allocated, Freed, Kept, Opened, Closed, Repeated]
+        [Padding, Allocated, Freed, Kept, Opened, Closed, Repeated, Abandoned]
             .into_iter()
             .find(|&kind| kind as u32 == number)
     }
@@ -242,7 +244,7 @@ impl<'a> Record<'a> {
             })
         };
         let content = match Kind::from_number(kind)? {
-            Kind::Padding => return None,
+            Kind::Padding | Kind::Abandoned => return None,
             Kind::Allocated => Content::Allocated(Allocated {
                 pointer: word(2)?,
                 size: word(3)?,

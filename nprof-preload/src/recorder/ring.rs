@@ -92,7 +92,7 @@ impl Ring {
     }
 
     /// Moves the next complete record out of the ring into `buffer`, without its header, and returns its kind for
-    /// [`crate::protocol::Record::parse`]; None if there is none. Padding is skipped.
+    /// [`crate::protocol::Record::parse`]; None if there is none. Padding and abandoned records are skipped.
     ///
     /// # Errors
     ///
@@ -116,7 +116,8 @@ impl Ring {
             }
             let content = bytes as usize - size_of::<RecordHeader>();
             buffer.clear();
-            if !is_padding {
+            let has_content = !is_padding && kind != Kind::Abandoned as u32;
+            if has_content {
                 buffer.reserve(content);
                 // SAFETY: source is within the mapping by the check above, the destination has the capacity. A
                 // process that writes at the same time only changes the bytes that are copied.
@@ -131,7 +132,7 @@ impl Ring {
             // Release: the copy above is complete before a writer sees the room. SeqCst, with the load of `waiters`
             // in `wake`, orders this store before that load: a writer either sees the room or is seen waiting.
             self.header().tail.0.store(self.tail, std::sync::atomic::Ordering::SeqCst);
-            if !is_padding {
+            if has_content {
                 return Ok(Some(kind));
             }
         }
@@ -288,10 +289,11 @@ mod tests {
     }
 
     #[test]
-    fn padding_at_the_end_is_skipped() {
+    fn abandoned_record_and_padding_are_skipped() {
         let file = file();
         write_record(&file, 0, 64, Kind::Freed);
-        write_record(&file, 64, DATA_BYTES - 64, Kind::Padding);
+        write_record(&file, 64, 32, Kind::Abandoned);
+        write_record(&file, 96, DATA_BYTES - 96, Kind::Padding);
         let (mut ring, mut buffer) = (sealed(&file), Vec::new());
         assert_eq!(ring.next(&mut buffer).expect("valid"), Some(Kind::Freed as u32));
         assert_eq!((buffer.len(), ring.read_bytes()), (48, 64));

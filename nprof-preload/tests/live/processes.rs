@@ -210,6 +210,87 @@ int main(void) {
     assert_eq!(run.only().losses, Losses::default());
 }
 
+/// Leaves hooks from signal handlers by siglongjmp(3), alternately to the caller of the hook and to one that goes
+/// on with deeper calls. A handler that interrupts the allocator itself must not leave it. Prints the number of marks.
+const JUMPS: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+#include <unistd.h>
+static sigjmp_buf jump;
+static volatile int armed;
+static unsigned long low, high;
+static pthread_t target;
+static void handle(int number, siginfo_t *info, void *context) {
+    unsigned long ip = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    if (!armed || ip < low || ip >= high) return;
+    /* After a system call: the thread waits for room, and holds no record. */
+    if (*(unsigned short *)(ip - 2) == 0x050f) return;
+    armed = 0;
+    siglongjmp(jump, 1);
+}
+static void *send(void *argument) {
+    for (;;) { pthread_kill(target, SIGUSR1); usleep(20); }
+}
+__attribute__((noinline)) static void mark(int depth, int size) {
+    volatile char room[200];
+    memset((char *)room, depth, sizeof room);
+    if (depth > 0) mark(depth - 1, size);
+    else free(malloc(size));
+    room[0] = 1;
+}
+int main(void) {
+    /* A stack of which the copy takes a while. */
+    volatile char room[30000];
+    memset((char *)room, 1, sizeof room);
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "r-xp") && strstr(line, "libnprof")) sscanf(line, "%lx-%lx", &low, &high);
+    fclose(maps);
+    struct sigaction action = {0};
+    action.sa_sigaction = handle;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGUSR1, &action, 0);
+    target = pthread_self();
+    pthread_t sender;
+    pthread_create(&sender, 0, send, 0);
+    for (volatile int round = 0; round < 400; round++) {
+        if (sigsetjmp(jump, 1) == 0) {
+            armed = 1;
+            for (;;) free(malloc(100));
+        }
+        mark(round % 2 * 3, 5000 + round);
+    }
+    printf("%d\n", low > 0);
+    fflush(stdout);
+    _exit(0);
+}
+"#;
+
+#[test]
+fn longjmp_out_of_a_hook_hides_no_records() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("cc", JUMPS, &[]).unwrap();
+    // A jump may also leave a hook before its record.
+    for _ in 0..3 {
+        let run = workshop.run(&program, &[], |settings| settings.stack_bytes = 16 << 10);
+        assert_eq!((run.status.code(), &run.output[..]), (Some(0), "1\n"), "{}", run.status);
+        let marks = run.only().allocations().filter(|block| (5000..5400).contains(&block.size));
+        assert_eq!(marks.count(), 400, "{:?}", run.only().losses);
+        let Losses { others: abandoned, .. } = run.only().losses;
+        if abandoned > 0 {
+            return;
+        }
+    }
+    panic!("no jump has left a record");
+}
+
 #[test]
 fn recorder_that_is_gone_changes_nothing() {
     let workshop = Workshop::new();
