@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
@@ -97,23 +98,11 @@ impl Listener {
     /// Those of accept(2) and recvmsg(2); `InvalidData` if the ring is malformed. The listener can go on after each
     /// of them.
     pub fn accept(&mut self) -> io::Result<Option<Connection>> {
-        let mut at = 0;
-        while at < self.silent.len() {
-            let (socket, since) = self.silent.remove(at);
-            match self.receive(socket) {
-                Ok(First::Process(connection)) => return Ok(Some(*connection)),
-                Ok(First::NotYet(socket)) if since.elapsed() < SILENT_TIME => {
-                    self.silent.insert(at, (socket, since));
-                    at += 1;
-                }
-                _ => {}
-            }
-        }
         // Programs that only connect must not keep the recorder here.
         for _ in 0..BACKLOG {
             let socket = match accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => socket,
-                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(rustix::io::Errno::AGAIN) => return self.receive_late(),
                 Err(error) => return Err(error.into()),
             };
             match self.receive(socket)? {
@@ -126,6 +115,34 @@ impl Listener {
             }
         }
         Ok(None)
+    }
+
+    /// Receives the message of a process that has connected before; None if none has sent one.
+    fn receive_late(&mut self) -> io::Result<Option<Connection>> {
+        let ready = self.ready()?;
+        let mut found = None;
+        for ((socket, since), is_ready) in std::mem::take(&mut self.silent).into_iter().zip(ready) {
+            let is_read = is_ready && found.is_none();
+            let first = if is_read { self.receive(socket) } else { Ok(First::NotYet(socket)) };
+            match first {
+                Ok(First::Process(connection)) => found = Some(*connection),
+                Ok(First::NotYet(socket)) if is_ready || since.elapsed() < SILENT_TIME => {
+                    self.silent.push((socket, since));
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns whether each silent connection has a message or an end, by one system call for all.
+    fn ready(&self) -> io::Result<Vec<bool>> {
+        let mut polled: Vec<_> =
+            self.silent.iter().map(|(socket, _)| PollFd::new(socket, PollFlags::IN)).collect();
+        if !polled.is_empty() {
+            poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        }
+        Ok(polled.iter().map(|it| !it.revents().is_empty()).collect())
     }
 
     /// Receives the message of a process, if there is one.
@@ -194,6 +211,18 @@ mod tests {
         let known = connected(&listener);
         say(&known, listener.secret());
         assert!(listener.accept().is_err_and(|it| it.kind() == io::ErrorKind::InvalidData));
+    }
+
+    #[test]
+    fn silent_peers_without_a_message_are_not_read() {
+        let mut listener = Listener::bind().expect("a socket");
+        let peers: Vec<_> = (0..3).map(|_| connected(&listener)).collect();
+        assert!(listener.accept().expect("no error").is_none());
+        assert_eq!(listener.ready().expect("polled"), [false; 3]);
+        say(&peers[1], listener.secret() ^ 1);
+        assert_eq!(listener.ready().expect("polled"), [false, true, false]);
+        assert!(listener.accept().expect("no error").is_none());
+        assert_eq!(listener.silent.len(), 2, "the stranger is dropped");
     }
 
     #[test]
