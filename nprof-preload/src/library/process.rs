@@ -13,8 +13,8 @@ use crate::protocol::{
     StackMemo, VARIABLE, VERSION,
 };
 
-/// The time between two questions whether the recorder lives, while its ring is full.
-const PROBE_INTERVAL_NS: u64 = 1_000_000_000;
+/// The time between two questions whether the recorder lives, while its ring is full and no thread waits.
+pub(super) const PROBE_INTERVAL_NS: u64 = 1_000_000_000;
 /// The longest time in seconds that a process waits for its connection, with all signals blocked: the recorder accepts
 /// thousands of them in milliseconds, or is stopped.
 const CONNECT_SECONDS: u64 = 10;
@@ -241,10 +241,10 @@ fn connect_to_recorder(seconds: u64) -> Result<i32, i32> {
     sys::connect(name.get(..NAME_BYTES.load(Relaxed)).unwrap_or_default(), seconds)
 }
 
-/// Makes the process quiet if the recorder is gone; `always` asks even if the last question was just before.
-pub(super) fn probe_recorder(now_ns: u64, always: bool) {
+/// Makes the process quiet if the recorder is gone; asks again after an interval only.
+pub(super) fn probe_recorder(now_ns: u64, interval_ns: u64) {
     let last = LAST_PROBE_NS.load(Relaxed);
-    let due = always || now_ns.wrapping_sub(last) > PROBE_INTERVAL_NS;
+    let due = now_ns.wrapping_sub(last) > interval_ns;
     if !due || LAST_PROBE_NS.compare_exchange(last, now_ns, Relaxed, Relaxed).is_err() {
         return;
     }

@@ -10,9 +10,9 @@ use super::unfinished::{Caller, LEVELS, Reserved};
 use super::{clock, sys};
 use crate::protocol::{ALIGNMENT, Kind, RecordHeader};
 
-/// The times that a thread waits for room, a tenth of a second each: then the recorder is stopped, or a thread that
-/// reserved a record never completes it, and the program must go on.
-const MAXIMUM_WAITS: u32 = 100;
+/// The time for which a thread waits for room: then the recorder is stopped, or a thread that reserved a record never
+/// completes it, and the program must go on.
+const MAXIMUM_WAIT_NS: u64 = 10_000_000_000;
 
 /// A reserved record.
 pub(super) struct Slot<'a> {
@@ -64,7 +64,8 @@ pub(super) fn reserve<'a>(
     let level = abandon_records(thread, ring, caller);
     let nested = level > 0;
     let unfinished = thread.unfinished.get(level)?;
-    let mut waits = if ring.wait && !nested { MAXIMUM_WAITS } else { 0 };
+    let mut may_wait = ring.wait && !nested;
+    let mut waiting_since_ns = None;
     let bytes = (size_of::<RecordHeader>() + content).next_multiple_of(ALIGNMENT as usize) as u64;
     let reserve = if class == Class::Vital || nested { 0 } else { ring.data_bytes / 8 };
     loop {
@@ -79,16 +80,20 @@ pub(super) fn reserve<'a>(
             if head != header.head.0.load(Relaxed) {
                 continue;
             }
-            if waits == 0 {
-                process::probe_recorder(clock::now_ns(), false);
+            if !may_wait {
+                process::probe_recorder(clock::now_ns(), process::PROBE_INTERVAL_NS);
                 return None;
             }
             if wait_for_room(ring, room, tail) {
-                waits = MAXIMUM_WAITS;
-            } else {
-                waits = if process::is_quiet() { 0 } else { waits - 1 };
+                waiting_since_ns = None;
+                continue;
             }
-            if waits == 0 {
+            // Each signal ends a wait: their number is no measure.
+            let now_ns = clock::now_ns();
+            process::probe_recorder(now_ns, process::PROBE_INTERVAL_NS / 10);
+            let since_ns = *waiting_since_ns.get_or_insert(now_ns);
+            may_wait = !process::is_quiet() && now_ns.wrapping_sub(since_ns) < MAXIMUM_WAIT_NS;
+            if !may_wait {
                 process::stop_waiting();
             }
             continue;
@@ -108,6 +113,8 @@ pub(super) fn reserve<'a>(
         // At once: if a handler leaves the hook or ends the thread before, the recorder waits seconds for the record.
         let padding = place.padding as u32;
         unfinished.reserved(Reserved { commit, bytes: bytes as u32, padding });
+        // The first access to a page of the ring takes long.
+        compiler_fence(SeqCst);
         announce(record, commit, bytes, tid);
         if place.padding > 0 {
             complete(ring.data(head), ring.key.wrapping_add(head), place.padding, Kind::Padding);
@@ -163,7 +170,7 @@ fn abandon(ring: &Ring, record: Reserved) {
     }
 }
 
-/// Waits until the recorder makes room, at most a tenth of a second; false if it did not.
+/// Waits until the recorder makes room, a signal, or a tenth of a second; false if there is no room.
 #[cold]
 fn wait_for_room(ring: &Ring, room: u32, tail: u64) -> bool {
     let header = ring.header();
@@ -174,11 +181,7 @@ fn wait_for_room(ring: &Ring, room: u32, tail: u64) -> bool {
         sys::wait(&header.room.0, room);
     }
     header.waiters.fetch_sub(1, SeqCst);
-    if header.tail.0.load(Acquire) != tail || header.room.0.load(Acquire) != room {
-        return true;
-    }
-    process::probe_recorder(clock::now_ns(), true);
-    false
+    header.tail.0.load(Acquire) != tail || header.room.0.load(Acquire) != room
 }
 
 impl Slot<'_> {
