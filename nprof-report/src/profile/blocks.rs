@@ -28,7 +28,7 @@ impl Blocks {
         // A block of at least a period weighs its size.
         let size = extra("size").unwrap_or(sample.weight);
         let (number, largest) = match (extra("blocks"), size) {
-            (Some(number), _) => (scaled(u128::from(number)), 0),
+            (Some(number), _) => (scaled(u128::from(number)), extra("largest").unwrap_or(0)),
             (None, 0) => (scaled(u128::from(sample.count)), 0),
             (None, size) => {
                 let number = (u128::from(sample.weight) << FRACTION_BITS) / u128::from(size);
@@ -113,6 +113,7 @@ mod tests {
             (live.number(), live.largest(), live.mean_size(4096).map(f64::round)),
             (7, None, Some(585.0))
         );
+        assert_eq!(blocks(4096, &[("blocks", 7), ("largest", 900)]).largest(), Some(900));
         assert_eq!(blocks(0, &[]).number(), 3);
         assert_eq!(Blocks::default().mean_size(0), None);
     }

@@ -9,8 +9,7 @@ use std::collections::VecDeque;
 use nprof_stream::NodeId;
 use rustc_hash::FxHashMap;
 
-/// The most released blocks that are kept for children that were forked before.
-const RELEASED_MAX: usize = 1024;
+use crate::convert::allocations::sizes::Sizes;
 
 /// A sampled block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +46,8 @@ pub(crate) struct Blocks {
     /// The blocks that they represent, in units of 2^-20: a sample of small blocks represents a number
     /// that is not whole.
     parts: u64,
+    /// The size of the largest.
+    pub(crate) largest: u64,
 }
 
 impl Blocks {
@@ -71,11 +72,15 @@ impl Blocks {
 }
 
 /// The blocks of a stack now, and the changes since the peak.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct NodeSum {
+    /// Without `largest`, which `sizes` has.
     live: Blocks,
+    sizes: Sizes,
     allocated: Blocks,
     released: Blocks,
+    /// The size of the largest block before the first change.
+    largest_before: u64,
 }
 
 impl NodeSum {
@@ -88,7 +93,12 @@ impl NodeSum {
             count: part(self.live.count, self.released.count, self.allocated.count),
             samples: part(self.live.samples, self.released.samples, self.allocated.samples),
             parts: part(self.live.parts, self.released.parts, self.allocated.parts),
+            largest: if self.has_changed() { self.largest_before } else { self.sizes.largest() },
         }
+    }
+
+    fn live(&self) -> Blocks {
+        Blocks { largest: self.sizes.largest(), ..self.live }
     }
 
     fn has_changed(&self) -> bool {
@@ -105,7 +115,7 @@ struct Released {
 }
 
 /// The blocks of a process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct LiveSet {
     blocks: FxHashMap<u64, Block>,
     nodes: FxHashMap<NodeId, NodeSum>,
@@ -116,9 +126,32 @@ pub(crate) struct LiveSet {
     changed: Vec<NodeId>,
     /// The latest released blocks, the oldest first.
     released: VecDeque<Released>,
+    released_max: usize,
 }
 
 impl LiveSet {
+    /// Creates a set without blocks, which keeps some released ones.
+    pub(crate) fn new(released_max: usize) -> Self {
+        Self {
+            blocks: FxHashMap::default(),
+            nodes: FxHashMap::default(),
+            live: 0,
+            peak: 0,
+            peak_ns: 0,
+            changed: Vec::new(),
+            released: VecDeque::new(),
+            released_max,
+        }
+    }
+
+    /// Changes the number of released blocks that are kept.
+    pub(crate) fn keep_released(&mut self, most: usize) {
+        self.released_max = most;
+        let surplus = self.released.len().saturating_sub(most);
+        self.released.drain(..surplus);
+        self.released.shrink_to(most);
+    }
+
     /// Returns the number of blocks.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
@@ -135,13 +168,16 @@ impl LiveSet {
         self.blocks.insert(address, block);
         self.live = self.live.saturating_add(block.weight);
         let sum = self.nodes.entry(block.node).or_default();
+        let largest_before = sum.sizes.largest();
         sum.live.add(&block);
+        sum.sizes.add(block.size);
         if self.live > self.peak {
             self.begin_peak(block.time_ns);
             return replaced;
         }
         if !sum.has_changed() {
             self.changed.push(block.node);
+            sum.largest_before = largest_before;
         }
         sum.allocated.add(&block);
         replaced
@@ -163,12 +199,14 @@ impl LiveSet {
         let block = self.blocks.remove(&address)?;
         self.live = self.live.saturating_sub(block.weight);
         let sum = self.nodes.entry(block.node).or_default();
-        sum.live.subtract(&block);
         if !sum.has_changed() {
             self.changed.push(block.node);
+            sum.largest_before = sum.sizes.largest();
         }
+        sum.live.subtract(&block);
+        sum.sizes.remove(block.size);
         sum.released.add(&block);
-        if self.released.len() == RELEASED_MAX {
+        if self.released.len() >= self.released_max {
             self.released.pop_front();
         }
         self.released.push_back(Released { address, block, time_ns });
@@ -187,7 +225,7 @@ impl LiveSet {
     /// Returns the blocks of a child that was forked at a time, as far as their release since then is
     /// known.
     pub(crate) fn forked_at(&self, time_ns: u64) -> Self {
-        let mut child = Self::default();
+        let mut child = Self::new(self.released_max);
         let since = self.released.iter().filter(|released| released.time_ns > time_ns);
         let since = since.map(|released| (released.address, released.block));
         let live = self.blocks.iter().map(|(address, block)| (*address, *block));
@@ -201,7 +239,7 @@ impl LiveSet {
 
     /// Returns the blocks of each stack, by the id of its node.
     pub(crate) fn live(&self) -> Vec<(NodeId, Blocks)> {
-        self.rows(|sum| sum.live)
+        self.rows(NodeSum::live)
     }
 
     /// Returns the blocks of each stack at the peak, by the id of its node. They add up to the peak.
@@ -222,6 +260,8 @@ impl LiveSet {
         self.released.iter_mut().for_each(|released| released.block.node = NodeId::NONE);
         let mut all = NodeSum::default();
         for sum in std::mem::take(&mut self.nodes).into_values() {
+            all.largest_before = all.largest_before.max(sum.at_peak().largest);
+            all.sizes.append(sum.sizes);
             for (whole, part) in [
                 (&mut all.live, sum.live),
                 (&mut all.allocated, sum.allocated),
@@ -253,7 +293,7 @@ mod tests {
 
     #[test]
     fn rows_of_peak_are_those_of_its_time_and_add_up() {
-        let mut set = LiveSet::default();
+        let mut set = LiveSet::new(1024);
         set.allocate(0x10, block(1, 100, 1));
         set.allocate(0x20, block(2, 50, 2));
         assert_eq!(set.release(0x10, 3), Some(block(1, 100, 1)));
@@ -262,6 +302,8 @@ mod tests {
         set.release(0x20, 5);
         assert_eq!(weights(&set.at_peak()), [(1, 100), (2, 50)]);
         assert_eq!((weights(&set.live()), set.peak_ns()), (vec![(3, 90)], 2));
+        let largest = |rows: Vec<(NodeId, Blocks)>| rows.iter().map(|it| it.1.largest).max();
+        assert_eq!((largest(set.at_peak()), largest(set.live())), (Some(100), Some(90)));
         // A higher peak forgets the one before.
         set.allocate(0x40, block(1, 61, 6));
         assert_eq!((weights(&set.at_peak()), set.peak_ns()), (vec![(1, 61), (3, 90)], 6));
@@ -269,7 +311,7 @@ mod tests {
 
     #[test]
     fn number_of_blocks_is_estimated_from_their_size() {
-        let mut set = LiveSet::default();
+        let mut set = LiveSet::new(1024);
         for address in 0..1000 {
             let sampled = Block { size: 48, ..block(1, 4096, address) };
             set.allocate(address * 16, sampled);
@@ -283,7 +325,7 @@ mod tests {
 
     #[test]
     fn lost_release_is_found_by_reused_address() {
-        let mut set = LiveSet::default();
+        let mut set = LiveSet::new(1024);
         set.allocate(0x10, block(1, 100, 1));
         assert_eq!(set.allocate(0x10, block(2, 7, 2)), Some(block(1, 100, 1)));
         assert_eq!(weights(&set.live()), [(2, 7)]);
@@ -292,7 +334,7 @@ mod tests {
 
     #[test]
     fn failed_realloc_keeps_its_block() {
-        let mut set = LiveSet::default();
+        let mut set = LiveSet::new(1024);
         set.allocate(0x10, block(1, 100, 1));
         set.release(0x10, 2);
         assert_eq!(set.keep(0x10, 3), Some(block(1, 100, 1)));
@@ -302,7 +344,7 @@ mod tests {
 
     #[test]
     fn child_has_blocks_of_the_time_of_its_fork() {
-        let mut set = LiveSet::default();
+        let mut set = LiveSet::new(1024);
         set.allocate(0x10, block(1, 100, 1));
         set.allocate(0x20, block(2, 50, 2));
         set.release(0x20, 3);
@@ -315,8 +357,22 @@ mod tests {
     }
 
     #[test]
+    fn fewer_released_blocks_are_kept_on_demand() {
+        let mut set = LiveSet::new(4);
+        for address in 0..10 {
+            set.allocate(address, block(1, 100, address));
+            set.release(address, 20 + address);
+        }
+        let known = |set: &LiveSet| set.forked_at(15).len();
+        assert_eq!(known(&set), 4);
+        set.keep_released(2);
+        assert_eq!(known(&set), 2);
+        assert!(set.clone().keep(9, 40).is_some() && set.keep(7, 40).is_none(), "the latest");
+    }
+
+    #[test]
     fn sums_stay_without_their_stacks() {
-        let mut set = LiveSet::default();
+        let mut set = LiveSet::new(1024);
         set.allocate(0x10, block(1, 100, 1));
         set.allocate(0x20, block(2, 50, 2));
         set.release(0x20, 3);
@@ -330,7 +386,7 @@ mod tests {
 
     #[test]
     fn sums_equal_a_simple_model() {
-        let (mut set, mut model) = (LiveSet::default(), std::collections::BTreeMap::new());
+        let (mut set, mut model) = (LiveSet::new(1024), std::collections::BTreeMap::new());
         let (mut peak, mut at_peak) = (0, Vec::new());
         let mut random = 1_u64;
         for time_ns in 0..20_000 {
@@ -345,10 +401,10 @@ mod tests {
             }
             let live: u64 = model.values().map(|block| block.weight).sum();
             if live > peak {
-                (peak, at_peak) = (live, weights(&set.live()));
+                (peak, at_peak) = (live, set.live());
             }
         }
-        assert_eq!(weights(&set.at_peak()), at_peak);
-        assert_eq!(at_peak.iter().map(|(_, weight)| weight).sum::<u64>(), peak);
+        assert_eq!(set.at_peak(), at_peak);
+        assert_eq!(at_peak.iter().map(|(_, blocks)| blocks.weight).sum::<u64>(), peak);
     }
 }

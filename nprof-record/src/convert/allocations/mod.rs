@@ -3,4 +3,5 @@
 pub(crate) mod descriptors;
 pub(crate) mod known_stacks;
 pub(crate) mod live_set;
+pub(crate) mod sizes;
 pub(crate) mod state;

@@ -164,7 +164,7 @@ impl<S: Sink> Converter<S> {
             self.resolver.find_words();
         }
         let known = memos.map(KnownStacks::new);
-        let process = Allocator { pid, task, heap: LiveSet::default(), descriptors, known };
+        let process = Allocator { pid, task, heap: LiveSet::new(0), descriptors, known };
         state.start(hello.id, hello.parent_id, hello.started_at_ns, process);
         for descriptor in closed {
             self.write_closed(id.time, task, &descriptor);
@@ -416,6 +416,7 @@ impl<S: Sink> Converter<S> {
             let &Blocks { weight, count, .. } = blocks;
             let mut extras = ExtrasBuilder::new();
             extras.add("blocks", blocks.blocks().to_string().as_bytes());
+            extras.add("largest", blocks.largest.to_string().as_bytes());
             if let Some(peak_ns) = peak_ns {
                 extras.add("peak", peak_ns.to_string().as_bytes());
             }

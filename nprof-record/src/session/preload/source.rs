@@ -51,8 +51,12 @@ const STUCK_NS: u64 = 50_000_000;
 /// up after ten seconds.
 const STUCK_UNKNOWN_NS: u64 = 5_000_000_000;
 
-/// The shortest time over which the rate of samples is measured.
+/// The time over which the rate of samples is measured, and the shortest one if there are too many.
 const RATE_WINDOW_NS: u64 = 100_000_000;
+const RATE_WINDOW_MIN_NS: u64 = 5_000_000;
+
+/// The largest factor by which the distance of samples grows at a time.
+const GROWTH_MAX: u64 = 16;
 
 /// The sources of records that the library writes: a socket for new processes, and their rings.
 #[derive(Debug)]
@@ -123,16 +127,22 @@ impl Rate {
     /// Returns the distance of samples after `now_ns`, given the one before. None if it stays.
     fn adapted(&mut self, now_ns: u64, period: u64, samples_per_second: u64) -> Option<u64> {
         let elapsed_ns = now_ns.saturating_sub(self.since_ns);
-        if elapsed_ns < RATE_WINDOW_NS {
+        let wanted_in = |time_ns: u64| {
+            let wanted = u128::from(samples_per_second) * u128::from(time_ns) / 1_000_000_000;
+            u64::try_from(wanted).unwrap_or(u64::MAX).max(1)
+        };
+        let samples = self.samples;
+        // More than a window allows: threads that allocate gigabytes per second would wait for room in their ring
+        // until its end.
+        let is_burst = samples > 2 * wanted_in(RATE_WINDOW_NS);
+        if elapsed_ns < RATE_WINDOW_NS && !is_burst {
             return None;
         }
-        let wanted = u128::from(samples_per_second) * u128::from(elapsed_ns) / 1_000_000_000;
-        let wanted = u64::try_from(wanted).unwrap_or(u64::MAX).max(1);
-        let samples = self.samples;
+        let wanted = wanted_in(elapsed_ns.max(RATE_WINDOW_MIN_NS));
         (self.samples, self.since_ns) = (0, now_ns);
         if samples > 2 * wanted {
             self.quiet = 0;
-            let factor = (samples / wanted).next_power_of_two();
+            let factor = (samples / wanted).next_power_of_two().min(GROWTH_MAX);
             return Some(period.saturating_mul(factor).min(PERIOD_MAX));
         }
         self.quiet = if samples < wanted / 4 { self.quiet + 1 } else { 0 };
@@ -537,9 +547,14 @@ mod tests {
 
     #[test]
     fn distance_grows_at_once_and_shrinks_after_a_second() {
-        let mut rate = Rate { samples: 900, ..Rate::default() };
+        let mut rate = Rate { samples: 200, ..Rate::default() };
         assert_eq!(rate.adapted(RATE_WINDOW_NS / 2, 4096, 1000), None, "the window is not over");
+        rate.samples = 900;
+        let growth = rate.adapted(RATE_WINDOW_NS / 2, 4096, 1000);
+        assert_eq!(growth, Some(4096 * 16), "18 times too many, and more than in a window");
+        rate = Rate { samples: 900, ..Rate::default() };
         assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), Some(4096 * 16), "9 times too many");
+        assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), None, "it begins again");
         for window in 2..11 {
             assert_eq!(rate.adapted(window * RATE_WINDOW_NS, 65536, 1000), None, "{window}");
         }
