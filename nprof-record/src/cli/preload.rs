@@ -10,7 +10,8 @@ use nprof_preload::protocol::Settings;
 use crate::cli::args::Args;
 use crate::event::{HeapPeriod, PreloadPlan};
 use crate::perf::plan::Plan;
-use crate::session::preload::source::{FIRST_PERIOD, RING_BYTES};
+use crate::session::preload::process::RING_BYTES;
+use crate::session::preload::source::FIRST_PERIOD;
 use crate::session::preload::{environment, library};
 
 /// The library that the command loads, and its connection to the recorder.

@@ -327,8 +327,11 @@ impl<S: Sink> Converter<S> {
     }
 }
 
+mod blocks;
 mod calling;
+mod descriptors;
 mod gaps;
+mod library_samples;
 mod mappings;
 mod preloaded;
 mod samples;

@@ -1,20 +1,16 @@
-//! Writes allocations, releases and descriptors, and what processes have at their end.
+//! Takes the records of the preloaded library: processes that start and end, and those that it misses.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use nprof_preload::protocol::{
-    Allocated, Capture, Content, FLAG_PROGRAM_ALLOCATOR, Hello, Opened, Origin, Registers, Repeated,
-};
-use nprof_preload::{Memos, WalkedStack};
-use nprof_stream::{EventId, ExtrasBuilder, NO_CPU, NodeId, Record, Sample, TaskId};
-use nprof_unwind::arch;
-use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
+use nprof_preload::Memos;
+use nprof_preload::protocol::{Content, FLAG_PROGRAM_ALLOCATOR, Hello};
+use nprof_stream::{NO_CPU, TaskId};
 
-use crate::convert::allocations::descriptors::{Descriptors, OpenDescriptor};
+use crate::convert::allocations::descriptors::Descriptors;
 use crate::convert::allocations::known_stacks::KnownStacks;
-use crate::convert::allocations::live_set::{Block, Blocks, LiveSet};
+use crate::convert::allocations::live_set::LiveSet;
 use crate::convert::allocations::state::{AllocationState, Allocator, Executed, Missed};
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
@@ -22,7 +18,7 @@ use crate::event::PreloadedEvent;
 use crate::image::allocator::AllocationFunction;
 use crate::os::procfs;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
-use crate::perf::record::{self, SampleId, TaskIds};
+use crate::perf::record::{SampleId, TaskIds};
 use crate::sys;
 
 /// The shortest time between two readings of mappings that may have changed.
@@ -30,17 +26,6 @@ const MAPS_INTERVAL_NS: u64 = 10_000_000;
 
 /// The most executables of which it is remembered whether they bring an allocator.
 const ALLOCATORS_MAX: usize = 4096;
-
-/// A sample of an event of the library.
-#[derive(Clone, Copy, Debug)]
-struct Written {
-    event: PreloadedEvent,
-    time_ns: u64,
-    task: TaskId,
-    node: NodeId,
-    weight: u64,
-    count: u64,
-}
 
 impl<S: Sink> Converter<S> {
     /// Takes the events of the preloaded library.
@@ -181,179 +166,6 @@ impl<S: Sink> Converter<S> {
         self.read_maps(id.pid);
     }
 
-    fn allocate(&mut self, id: SampleId, ring: u64, allocated: &Allocated<'_>) {
-        let Some((task, node)) = self.locate_captured(id, &allocated.capture) else { return };
-        let &Allocated { pointer, size, weight, .. } = allocated;
-        let count = u64::from(allocated.count).max(1);
-        self.note_leader(ring, id.pid);
-        self.remember_stack(id, ring, &allocated.capture, node);
-        let block = Block { node, size, weight, count, time_ns: id.time };
-        self.add_block(ring, task, pointer, block);
-    }
-
-    /// Takes an allocation at a known stack.
-    fn allocate_again(&mut self, id: SampleId, ring: u64, repeated: &Repeated) {
-        let Some((task, node)) = self.locate_known(id, ring, repeated.stack) else { return };
-        let &Repeated { pointer, size, .. } = repeated;
-        // A record has 32 bits for the count of an allocation with the period 1.
-        let count = size.clamp(1, u64::from(u32::MAX));
-        let block = Block { node, size, weight: size, count, time_ns: id.time };
-        self.add_block(ring, task, pointer, block);
-    }
-
-    /// Returns the task and the node of a known stack. None if it is not of a task of the tree.
-    fn locate_known(&mut self, id: SampleId, ring: u64, number: u32) -> Option<(TaskId, NodeId)> {
-        let process = self.allocations.as_ref()?.processes.get(&ring)?;
-        let stack = process.known.as_ref()?.get(number);
-        let owner = self.tree.task(id.tid).filter(|task| task.pid == id.pid);
-        let task = owner.map_or(TaskId::NONE, |task| task.id);
-        let maps = self.tree.process_mut(id.pid).map(|process| process.maps.clone());
-        if let (Some(maps), Some(stack), false) = (&maps, stack, task.is_none())
-            && let Some(node) = stack.node(maps)
-        {
-            return Some((task, node));
-        }
-        // A number that the program has made up leads to no stack.
-        let addresses = stack.map(|stack| stack.addresses.clone());
-        let user = addresses.as_deref().map_or(UserStack::Walked(Words(&[])), UserStack::Known);
-        let stack = StackInput { user, ..StackInput::default() };
-        let found = self.locate(id, &record::Sample { stack, ..record::Sample::default() });
-        if let (Some((_, node)), Some(process)) = (found, self.tree.process_mut(id.pid)) {
-            let maps = process.maps.clone();
-            let state = self.allocations.as_mut()?;
-            if let Some(known) = &mut state.processes.get_mut(&ring)?.known {
-                known.set_node(number, node, &maps);
-            }
-        }
-        found
-    }
-
-    /// Makes the current stack known to the library, if its walk depends on few words.
-    fn remember_stack(&mut self, id: SampleId, ring: u64, capture: &Capture<'_>, node: NodeId) {
-        let Some((words, addresses)) = self.resolver.words() else { return };
-        let Some(process) = self.tree.process_mut(id.pid) else { return };
-        let state = self.allocations.as_mut();
-        let allocator = state.and_then(|state| state.processes.get_mut(&ring));
-        let Some(known) = allocator.and_then(|allocator| allocator.known.as_mut()) else { return };
-        let &Registers { ip, sp, bp, .. } = &capture.registers;
-        let frame_pointer = words.has_frame_pointer.then_some(bp);
-        let walked = WalkedStack { ip, sp, frame_pointer, words: &words.words };
-        known.add(&walked, addresses, node, &process.maps);
-    }
-
-    /// Adds a block, and writes its allocation.
-    fn add_block(&mut self, ring: u64, task: TaskId, pointer: u64, block: Block) {
-        let Some(state) = &mut self.allocations else { return };
-        let mut replaced = None;
-        if state.has_room()
-            && let Some(process) = state.processes.get_mut(&ring)
-        {
-            let before = process.heap.len();
-            replaced = process.heap.allocate(pointer, block);
-            state.blocks += process.heap.len().saturating_sub(before);
-        }
-        // The record of its release was lost.
-        if let Some(replaced) = replaced {
-            self.write_release(block.time_ns, task, &replaced);
-        }
-        self.write_block(PreloadedEvent::HeapAlloc, block.time_ns, task, &block, None);
-    }
-
-    fn release(&mut self, id: SampleId, ring: u64, address: u64) {
-        let Some(state) = &mut self.allocations else { return };
-        let Some(process) = state.processes.get_mut(&ring) else { return };
-        let Some(block) = process.heap.release(address, id.time) else { return };
-        state.blocks = state.blocks.saturating_sub(1);
-        let task = self.task_of(id);
-        self.write_release(id.time, task, &block);
-    }
-
-    /// Takes back a release that did not happen: it is followed by an allocation of the same block, so
-    /// that what is allocated less what is released stays what is live.
-    fn keep(&mut self, id: SampleId, ring: u64, address: u64) {
-        let Some(state) = &mut self.allocations else { return };
-        let Some(process) = state.processes.get_mut(&ring) else { return };
-        let Some(block) = process.heap.keep(address, id.time) else { return };
-        state.blocks += 1;
-        let task = self.task_of(id);
-        self.write_block(PreloadedEvent::HeapAlloc, id.time, task, &block, None);
-    }
-
-    fn write_release(&mut self, time_ns: u64, task: TaskId, block: &Block) {
-        let age_ns = time_ns.saturating_sub(block.time_ns);
-        self.write_block(PreloadedEvent::HeapFree, time_ns, task, block, Some(age_ns));
-    }
-
-    fn write_block(
-        &mut self,
-        event: PreloadedEvent,
-        time_ns: u64,
-        task: TaskId,
-        block: &Block,
-        age_ns: Option<u64>,
-    ) {
-        let mut extras = ExtrasBuilder::new();
-        if block.size != block.weight {
-            extras.add("size", block.size.to_string().as_bytes());
-        }
-        if let Some(age_ns) = age_ns {
-            extras.add("age", age_ns.to_string().as_bytes());
-        }
-        let &Block { node, weight, count, .. } = block;
-        self.write_preloaded(&Written { event, time_ns, task, node, weight, count }, &extras);
-    }
-
-    fn open_descriptor(&mut self, id: SampleId, ring: u64, opened: &Opened<'_>) {
-        let Ok(number) = u32::try_from(opened.descriptor) else { return };
-        let Some((task, node)) = self.locate_captured(id, &opened.capture) else { return };
-        self.note_leader(ring, id.pid);
-        let object = object(id.pid, number, opened);
-        let descriptor = OpenDescriptor { node, time_ns: id.time, object: object.clone() };
-        let Some(state) = &mut self.allocations else { return };
-        let Some(process) = state.processes.get_mut(&ring) else { return };
-        let replaced = process.descriptors.open(number, descriptor);
-        if let Some(replaced) = replaced {
-            self.write_closed(id.time, task, &replaced);
-        }
-        let event = PreloadedEvent::FdOpen;
-        self.write_descriptor(event, id.time, task, node, &object, None);
-    }
-
-    fn close_descriptors(&mut self, id: SampleId, ring: u64, first: u32, last: u32) {
-        let Some(state) = &mut self.allocations else { return };
-        let Some(process) = state.processes.get_mut(&ring) else { return };
-        let closed = process.descriptors.close(first, last);
-        let task = self.task_of(id);
-        for descriptor in closed {
-            self.write_closed(id.time, task, &descriptor);
-        }
-    }
-
-    fn write_closed(&mut self, time_ns: u64, task: TaskId, closed: &OpenDescriptor) {
-        let age_ns = Some(time_ns.saturating_sub(closed.time_ns));
-        let (event, node) = (PreloadedEvent::FdClose, closed.node);
-        self.write_descriptor(event, time_ns, task, node, &closed.object, age_ns);
-    }
-
-    fn write_descriptor(
-        &mut self,
-        event: PreloadedEvent,
-        time_ns: u64,
-        task: TaskId,
-        node: NodeId,
-        object: &[u8],
-        age_ns: Option<u64>,
-    ) {
-        let mut extras = ExtrasBuilder::new();
-        if !object.is_empty() {
-            extras.add("on", object);
-        }
-        if let Some(age_ns) = age_ns {
-            extras.add("age", age_ns.to_string().as_bytes());
-        }
-        self.write_preloaded(&Written { event, time_ns, task, node, weight: 1, count: 1 }, &extras);
-    }
-
     /// Writes what a process has at its end.
     fn end_allocator(&mut self, ring: u64, time_ns: u64) {
         let Some(ended) = self.allocations.as_mut().and_then(|state| state.end(ring)) else {
@@ -389,43 +201,6 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Writes the blocks that all processes have now.
-    pub(crate) fn write_snapshot(&mut self, time_ns: u64) {
-        let Some(state) = &self.allocations else { return };
-        if state.id(PreloadedEvent::HeapSnapshot).is_none() {
-            return;
-        }
-        let row = |it: &Allocator| (it.pid, it.task, it.heap.live());
-        let mut processes: Vec<_> = state.processes.values().map(row).collect();
-        processes.sort_unstable_by_key(|(pid, ..)| *pid);
-        for (_, task, rows) in processes {
-            self.write_rows(PreloadedEvent::HeapSnapshot, task, time_ns, &rows, None);
-        }
-    }
-
-    /// Writes the blocks of each stack; `peak_ns` is the time at which the process had them.
-    fn write_rows(
-        &mut self,
-        event: PreloadedEvent,
-        task: TaskId,
-        time_ns: u64,
-        rows: &[(NodeId, Blocks)],
-        peak_ns: Option<u64>,
-    ) {
-        for (node, blocks) in rows {
-            let &Blocks { weight, count, .. } = blocks;
-            let mut extras = ExtrasBuilder::new();
-            extras.add("blocks", blocks.blocks().to_string().as_bytes());
-            extras.add("largest", blocks.largest.to_string().as_bytes());
-            if let Some(peak_ns) = peak_ns {
-                extras.add("peak", peak_ns.to_string().as_bytes());
-            }
-            let count = count.max(1);
-            let written = Written { event, time_ns, task, node: *node, weight, count };
-            self.write_preloaded(&written, &extras);
-        }
-    }
-
     /// Writes what a process has and had at its peak.
     fn write_live(&mut self, process: &Allocator, time_ns: u64) {
         let task = process.task;
@@ -439,39 +214,8 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    fn write_preloaded(&mut self, written: &Written, extras: &ExtrasBuilder) {
-        let id = self.allocations.as_ref().and_then(|state| state.id(written.event));
-        let Some(event) = id else { return };
-        let &Written { time_ns, task, node, weight, count, .. } = written;
-        self.count_sample(event, weight);
-        let extras = extras.extras();
-        self.sink.take(&Record::Sample(Sample {
-            time: time_ns,
-            event,
-            task,
-            cpu: NO_CPU,
-            node,
-            weight,
-            count,
-            extras,
-        }));
-    }
-
-    fn count_sample(&mut self, event: EventId, weight: u64) {
-        if let Some(sum) = self.sums.get_mut((event.0 as usize).wrapping_sub(1)) {
-            sum.samples += 1;
-            sum.weight = sum.weight.saturating_add(weight);
-        }
-    }
-
-    /// Returns the task of a record; none if it is unknown.
-    fn task_of(&mut self, id: SampleId) -> TaskId {
-        self.add_if_new(id.pid, id.tid);
-        self.tree.task(id.tid).map_or(TaskId::NONE, |task| task.id)
-    }
-
     /// Notes the first thread of a process: its live blocks and descriptors are written for it.
-    fn note_leader(&mut self, ring: u64, pid: u32) {
+    pub(super) fn note_leader(&mut self, ring: u64, pid: u32) {
         let task = self.tree.task(pid).map_or(TaskId::NONE, |task| task.id);
         let Some(state) = &mut self.allocations else { return };
         if let Some(process) = state.processes.get_mut(&ring).filter(|it| it.task.is_none()) {
@@ -486,21 +230,6 @@ impl<S: Sink> Converter<S> {
             process.task = self.tree.task(process.pid).map_or(TaskId::NONE, |task| task.id);
         }
     }
-
-    /// Returns the task and the node of a call of the library. None if it is not of a task of the tree.
-    fn locate_captured(&mut self, id: SampleId, capture: &Capture<'_>) -> Option<(TaskId, NodeId)> {
-        let registers = registers(capture);
-        let copied = CopiedStack {
-            registers: Words(&registers),
-            bytes: capture.stack,
-            requested_bytes: capture.stack.len(),
-            is_after_call: true,
-            ..CopiedStack::default()
-        };
-        let user = UserStack::Copied(copied);
-        let stack = StackInput { ip: capture.registers.ip, user, ..StackInput::default() };
-        self.locate(id, &record::Sample { stack, ..record::Sample::default() })
-    }
 }
 
 /// Returns the image that a process executes now, as /proc describes it.
@@ -508,46 +237,4 @@ fn executed(pid: u32) -> Executed {
     let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let comm = procfs::thread_info(pid, pid).map(|found| found.comm).unwrap_or_default();
     Executed { comm, path: path.into_os_string().into_vec(), allocator: None }
-}
-
-/// Returns the registers of a call in the order of [`arch::NUMBERS`]. Those that a call does not
-/// preserve are 0: no caller needs them.
-fn registers(capture: &Capture<'_>) -> Vec<u8> {
-    let known = &capture.registers;
-    let value = |number: u16| match number {
-        arch::IP => known.ip,
-        arch::SP => known.sp,
-        arch::FP => known.bp,
-        number => {
-            let at = arch::CALL_SAVED.iter().position(|saved| *saved == number);
-            let values = [&[known.bx][..], &known.r12_to_r15].concat();
-            at.and_then(|at| values.get(at)).copied().unwrap_or(0)
-        }
-    };
-    arch::NUMBERS.iter().flat_map(|&number| value(number).to_le_bytes()).collect()
-}
-
-/// Returns the file or the peer of a descriptor: the name by which it was opened if that is absolute,
-/// else what /proc shows, else the kind.
-fn object(pid: u32, number: u32, opened: &Opened<'_>) -> Vec<u8> {
-    let is_named = matches!(opened.origin, Some(Origin::File | Origin::Temporary | Origin::Memory));
-    let name = if is_named { opened.name } else { b"" };
-    if name.starts_with(b"/") {
-        return name.to_vec();
-    }
-    let link = fs::read_link(format!("/proc/{pid}/fd/{number}"));
-    let link = link.map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default();
-    // The process may have closed it by now, and opened another file with its number.
-    let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    if !link.is_empty() && (!is_named || link.ends_with(base)) {
-        return link;
-    }
-    if !name.is_empty() {
-        return name.to_vec();
-    }
-    match opened.origin {
-        Some(Origin::Socket | Origin::Accept) => b"socket".to_vec(),
-        Some(Origin::Pipe) => b"pipe".to_vec(),
-        _ => Vec::new(),
-    }
 }

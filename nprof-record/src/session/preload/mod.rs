@@ -3,4 +3,6 @@
 
 pub(crate) mod environment;
 pub(crate) mod library;
+pub(crate) mod process;
+mod rate;
 pub(crate) mod source;
