@@ -330,6 +330,51 @@ fn tracepoint_weighed_by_field_counts_bytes_by_path() {
     assert!(weights.is_subset(&BTreeSet::from([100, 1000])), "{weights:?}");
 }
 
+/// The kernel copies the 512 vectors of each writev(2) in `vectors` into a block of 8192 bytes; `maps` maps 20 times
+/// 3 MiB.
+const KERNEL_MEMORY: &str = "
+    #include <fcntl.h>
+    #include <sys/mman.h>
+    #include <sys/uio.h>
+    static struct iovec parts[512];
+    __attribute__((noinline)) int vectors(int fd) {
+        int failed = 0;
+        for (int i = 0; i < 50; i++) failed += writev(fd, parts, 512) != 0;
+        return failed;
+    }
+    __attribute__((noinline)) int maps(void) {
+        int failed = 0;
+        for (int i = 0; i < 20; i++) failed += mmap(0, 3 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED;
+        return failed;
+    }
+    int main(void) { return vectors(open(\"/dev/null\", O_WRONLY)) + maps(); }";
+
+#[test]
+fn memory_of_the_kernel_and_mappings_have_their_bytes_by_path() {
+    let events = ["kmem:kmalloc", "syscalls:sys_enter_mmap"];
+    if !can_record() || !events.iter().all(|event| has(event)) {
+        return;
+    }
+    let directory = Directory::new("kernel-memory");
+    let options = ["-O1", "-falign-functions=64"];
+    let Some(program) = directory.compile("gcc", KERNEL_MEMORY, &options) else { return };
+    let file = directory.path("out");
+    let cases = [
+        ("kmem:kmalloc*bytes_alloc", "vectors", 8192, 50),
+        ("syscalls:sys_enter_mmap*len", "maps", 3 << 20, 20),
+    ];
+    for (event, function, bytes, calls) in cases {
+        let output = record(&["-e", event, "-o", &file, "--", &program]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let mut stream = Stream::from_file(&file);
+        assert_eq!(&stream.event.unit[..], b"bytes");
+        // The kernel may allocate other memory below these functions, such as page tables and accounts.
+        stream.samples.retain(|sample| sample.weight == bytes);
+        let weight = weight_below(&stream, "program", offset(&program, function));
+        assert_eq!(weight, bytes * calls, "{event}");
+    }
+}
+
 #[test]
 fn uprobe_weighed_by_register_sums_arguments() {
     if !can_record() || !has("uprobe:PATH:0xOFFSET") {

@@ -32,6 +32,7 @@ mod java;
 // Calls: exact counts, functions that do not return, the limit, rights.
 mod calls;
 // Losses: lost samples and lost records of mappings, told apart.
+mod heap_truth;
 mod losses;
 mod missed_allocations;
 // Names of code generated at run time: perf maps, jitdumps, BPF programs.

@@ -1,0 +1,145 @@
+//! Heap events of programs whose bytes, calls and leaks are known by construction.
+
+use std::fmt::Write;
+
+use crate::allocations::{Allocations, compile, recorded};
+use crate::support::Directory;
+
+/// Runs a test of random samples up to three times.
+fn retried(test: impl Fn() -> Result<(), String>) {
+    let failures: Vec<_> = (0..3).map_while(|_| test().err()).collect();
+    assert!(failures.len() < 3, "{failures:?}");
+}
+
+/// The period of the tests in bytes.
+const PERIOD: u64 = 64 << 10;
+const OPTIONS: [&str; 2] = ["-e", "heap:64k"];
+
+/// Returns the sizes of 200 sites, 16 bytes to 64 MiB, and their numbers of calls.
+fn sites() -> Vec<(u64, u64)> {
+    let size = |site: i32| (16.0 * 2_f64.powf(22.0 * f64::from(site) / 199.0)) as u64;
+    (0..200).map(|site| (size(site), (8 * PERIOD / size(site)).max(5))).collect()
+}
+
+#[test]
+fn two_hundred_sites_have_their_bytes_and_calls() {
+    let directory = Directory::new("heap-200-sites");
+    let sites = sites();
+    let mut source = "#include <stdlib.h>\nstatic void *volatile sink;\n".to_owned();
+    let (mut table, mut calls) = (String::new(), String::new());
+    for (site, (size, number)) in sites.iter().enumerate() {
+        writeln!(
+            source,
+            "__attribute__((noinline)) void site_{site}(void) {{ sink = malloc({size}); free(sink); }}"
+        )
+        .expect("room");
+        write!(table, "site_{site}, ").expect("room");
+        write!(calls, "{number}, ").expect("room");
+    }
+    write!(
+        source,
+        "static void (*sites[])(void) = {{ {table} }};
+        static const long calls[] = {{ {calls} }};
+        static long done[200];
+        int main(void) {{
+            for (long round = 1; round <= 1000; round++)
+                for (int site = 0; site < 200; site++)
+                    while (done[site] * 1000 < round * calls[site]) {{ sites[site](); done[site]++; }}
+            return 0;
+        }}"
+    )
+    .expect("room");
+    let Some(program) = compile(&directory, &source) else { return };
+    retried(|| {
+        let heap = recorded(&directory, &program, &OPTIONS);
+        let (mut small, mut outside) = (0, Vec::new());
+        for (site, &(size, calls)) in sites.iter().enumerate() {
+            let truth = size * calls;
+            let found = heap.of("heap.alloc", &format!("site_{site}"));
+            if size >= PERIOD {
+                assert_eq!((found.weight, found.samples), (truth, calls), "site {site}");
+                continue;
+            }
+            small += 1;
+            let error = ((truth * PERIOD) as f64).sqrt();
+            if (found.weight as f64 - truth as f64).abs() > 3.0 * error {
+                outside.push((site, found.weight, truth));
+            }
+        }
+        assert_eq!(heap.weight("heap.free", ""), heap.weight("heap.alloc", ""), "all are released");
+        // The margin of a site that has 8 samples is exceeded in 0.4 % of all cases.
+        if outside.len() * 50 > small { Err(format!("{outside:?}")) } else { Ok(()) }
+    });
+}
+
+/// `large` keeps 100 blocks of 1 MiB, `small` COUNT of 32 bytes; those of `churn` are released by four other threads.
+const LEAKS: &str = "
+    #include <pthread.h>
+    #include <stdlib.h>
+    static void *kept[100], **list;
+    static struct block { struct block *next; } *released[4];
+    __attribute__((noinline)) void large(void) {
+        for (int i = 0; i < 100; i++) kept[i] = malloc(1 << 20);
+    }
+    __attribute__((noinline)) void small(void) {
+        for (int i = 0; i < COUNT; i++) {
+            void **block = malloc(32);
+            *block = list;
+            list = block;
+        }
+    }
+    __attribute__((noinline)) void churn(void) {
+        for (int i = 0; i < COUNT / 4; i++) {
+            struct block *block = malloc(i % 2000 ? 16 + i % 500 : 200000);
+            block->next = released[i % 4];
+            released[i % 4] = block;
+        }
+    }
+    static void *release(void *of) {
+        struct block **first = of;
+        while (*first) {
+            struct block *block = *first;
+            *first = block->next;
+            free(block);
+        }
+        return 0;
+    }
+    int main(void) {
+        pthread_t threads[4];
+        large(); small(); churn();
+        for (int i = 0; i < 4; i++) pthread_create(&threads[i], 0, release, &released[i]);
+        for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+        return 0;
+    }";
+
+fn leaks(directory: &Directory, count: u64, options: &[&str]) -> Option<Allocations> {
+    let program = compile(directory, &LEAKS.replace("COUNT", &count.to_string()))?;
+    let heap = recorded(directory, &program, options);
+    assert_eq!(heap.weight("heap.live", "large"), 100 << 20);
+    assert_eq!(heap.of("heap.live", "churn").samples, 0, "a false leak");
+    assert!(heap.weight("heap.free", "churn") > 0);
+    assert_eq!(heap.weight("heap.free", "churn"), heap.weight("heap.alloc", "churn"));
+    Some(heap)
+}
+
+#[test]
+fn leaks_are_found_and_no_others() {
+    let directory = Directory::new("heap-leaks");
+    retried(|| {
+        let Some(heap) = leaks(&directory, 1_000_000, &OPTIONS) else { return Ok(()) };
+        let (small, truth) = (heap.weight("heap.live", "small") as f64, 32e6);
+        let error = (truth * PERIOD as f64).sqrt();
+        // The control blocks of the threads are live, too: one of them is sampled in 2 % of all cases.
+        let leaked = (100 << 20) + heap.weight("heap.live", "small");
+        let is_true =
+            (small - truth).abs() <= 4.0 * error && heap.weight("heap.live", "") == leaked;
+        if is_true { Ok(()) } else { Err(format!("{small} instead of {truth}")) }
+    });
+}
+
+#[test]
+fn leaks_are_exact_if_each_block_is_recorded() {
+    let directory = Directory::new("heap-exact-leaks");
+    let Some(heap) = leaks(&directory, 40_000, &["-e", "heap:1"]) else { return };
+    assert_eq!(heap.weight("heap.live", "small"), 40_000 * 32);
+}
