@@ -151,6 +151,14 @@ fuzz: setup
 	cd nprof-symbolize && mkdir -p fuzz/corpus/image && fuzz/seeds fuzz/corpus/image && \
 	    RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run image fuzz/corpus/image -- -max_total_time=$(SECONDS)
 
+# Records programs on other kernels and processors, in emulation, and judges the recordings. MACHINES has
+# options and names of checks: see `tests/machines/run --help`. All it downloads is in the build directory.
+MACHINES      =
+MACHINE_NEEDS = debootstrap:debootstrap
+machines:
+	$(call install_missing,$(MACHINE_NEEDS))
+	tests/machines/run $(abspath $(TARGET))/machines $(MACHINES)
+
 # Renders the manual pages for a browser, with links between them.
 html: setup
 	@mkdir -p $(TARGET)/html
@@ -187,4 +195,4 @@ clean:
 	$(CARGO) clean
 	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target
 
-.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz html install install-files clean
+.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz html machines install install-files clean

@@ -1,0 +1,96 @@
+"""Builds the tools as static programs, and the test programs, for each architecture."""
+
+import shutil
+from pathlib import Path
+
+# Names of an architecture for Debian, Rust and GNU, and the folder of the libraries in the workshop.
+TARGETS = {
+    "amd64": ("x86_64-unknown-linux-gnu", "x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
+    "arm64": ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu", "usr/aarch64-linux-gnu/lib", "ld-linux-aarch64.so.1"),
+}
+TOOLS = ["nprof-record", "nprof-symbolize", "nprof-flat", "nprof-format"]
+LIBRARIES = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6"]
+
+# Programs, their source and their options besides -g and the architecture's.
+PROGRAMS = [
+    ("loops-c", "loops.c", ["-O2", "-fomit-frame-pointer"]),
+    ("loops-static", "loops.c", ["-O2", "-fomit-frame-pointer", "-static"]),
+    ("loops-cpp", "loops.cpp", ["-O2", "-fomit-frame-pointer", "-pthread"]),
+    ("waits", "waits.c", ["-O2", "-pthread"]),
+    ("heap", "heap.c", ["-O2"]),
+    ("calls", "calls.c", ["-O2", "-fno-optimize-sibling-calls"]),
+    ("deep", "deep.c", ["-O1"]),
+    ("storm", "storm.c", ["-O1"]),
+    ("limited", "limited.c", ["-O1", "-static"]),
+]
+
+
+def tools(workshop, arch):
+    """Compiles the tools as static programs. Returns the folder on the host with them."""
+    target = TARGETS[arch][0]
+    linker = f"{TARGETS[arch][1]}-gcc"
+    variable = target.upper().replace("-", "_")
+    environment = {
+        "CARGO_TARGET_DIR": f"/build-{arch}",
+        f"CARGO_TARGET_{variable}_LINKER": linker,
+        f"CARGO_TARGET_{variable}_RUSTFLAGS": "-Ctarget-feature=+crt-static",
+        f"CC_{target.replace('-', '_')}": linker,
+        # Without debug information the tools fit into the memory of a machine.
+        "CARGO_PROFILE_DEV_DEBUG": "0",
+        "CARGO_PROFILE_DEV_STRIP": "debuginfo",
+    }
+    packages = [word for tool in TOOLS for word in ("--package", tool)]
+    command = ["cargo", "build", "--quiet", "--locked", "--manifest-path", "/src/Cargo.toml", "--bins"]
+    command += ["--target", target]
+    # Machines have no network, of which the default features of nprof-symbolize make use.
+    command.append("--no-default-features")
+    workshop.run([*command, *packages], environment=environment)
+    return workshop.root / f"build-{arch}" / target / "debug"
+
+
+def programs(workshop, arch, sources, folder):
+    """Compiles the test programs into a folder below the workshop's root."""
+    target, gnu, _, _ = TARGETS[arch]
+    inside = f"/{folder.relative_to(workshop.root)}"
+    shutil.rmtree(workshop.root / "programs", ignore_errors=True)
+    shutil.copytree(sources, workshop.root / "programs")
+    folder.mkdir(parents=True)
+    for name, source, options in PROGRAMS:
+        compiler = "g++" if source.endswith("cpp") else "gcc"
+        command = [f"{gnu}-{compiler}", "-g", "-Wall", f"/programs/{source}", "-o", f"{inside}/{name}", *options]
+        workshop.run(command)
+    rust = ["rustc", "--edition", "2024", "-O", "-g", "--target", target, "-C", f"linker={gnu}-gcc"]
+    workshop.run([*rust, "/programs/loops.rs", "-o", f"{inside}/loops-rust"])
+
+
+def root(workshop, arch, sources):
+    """Returns a folder with the files of a machine: tools, programs, the libraries they need and a shell."""
+    folder = workshop.root / "roots" / arch
+    shutil.rmtree(folder, ignore_errors=True)
+    programs(workshop, arch, sources, folder / "programs")
+    (folder / "nprof").mkdir()
+    built = tools(workshop, arch)
+    for tool in TOOLS:
+        shutil.copy(built / tool, folder / "nprof")
+    _, _, libraries, loader = TARGETS[arch]
+    (folder / "lib").mkdir()
+    for library in [*LIBRARIES, loader]:
+        at = find_library(workshop.root, libraries, library)
+        shutil.copy(at, folder / "lib" / library)
+    # The place of the loader that x86-64 executables name.
+    (folder / "lib64").symlink_to("lib")
+    (folder / "bin").mkdir()
+    busybox = workshop.package(f"busybox-static:{arch}")
+    shutil.copy(next(path for path in [busybox / "bin/busybox", busybox / "usr/bin/busybox"] if path.exists()),
+                folder / "bin/busybox")  # fmt: skip
+    (folder / "etc").mkdir()
+    (folder / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")
+    return folder
+
+
+def find_library(root, folder, name):
+    """Returns the file of a library of the workshop; links in there are relative to its root."""
+    for at in [root / folder / name, root / "usr/lib64" / name, Path(root, "usr/lib", name)]:
+        if at.exists():
+            return at.resolve()
+    raise SystemExit(f"machines: {name} is in no package that the workshop installs")

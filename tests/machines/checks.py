@@ -1,0 +1,272 @@
+"""The checks: each is a script that a machine runs, and a function that judges its files on the host.
+
+A judge returns a short text for the table, or raises an AssertionError with the reason.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Callable
+
+from results import Results
+
+CHECKS = []
+
+
+@dataclass
+class Check:
+    """A check of one machine."""
+
+    name: str
+    script: str
+    judge: Callable[[Results], str]
+    # Other words of the machine's name that the check needs, or None for all machines.
+    arch: str | None = None
+    storm: bool = False
+
+
+def check(script, **facts):
+    """Registers a judge with its script. The name of the check is that of the function."""
+
+    def register(judge):
+        CHECKS.append(Check(judge.__name__.replace("_", "-"), script, judge, **facts))
+        return judge
+
+    return register
+
+
+def loops(results, stream="s.nprof", event=None, truth="truth"):
+    """Judges a recording of a program with known loops: complete stacks, coverage, names, shares."""
+    report = results.report(stream)
+    stat = results.stat(stream)
+    (recorded,) = report["events"]
+    assert event is None or recorded["event"] == event, f"the event is {recorded['event']}"
+    complete, coverage = float(stat["complete_percent"]), float(stat["coverage_percent"])
+    assert recorded["samples"] >= 300, f"only {recorded['samples']} samples"
+    assert complete >= 99, f"{complete} % of the stacks are complete: {recorded['incomplete']}"
+    assert 95 <= coverage <= 105, f"coverage {coverage} %"
+    truth = results.truth(truth)
+    whole = sum(truth.values())
+    rows = {row["function"]: row for row in report["rows"]}
+    for name, ns in truth.items():
+        assert name in rows, f"{name} is not in the report"
+        # The program's own clock does not see the start and the end of the program: shares are those among the
+        # parts.
+        parts = sum(rows[part]["total"] for part in truth if part in rows)
+        share, known = 100 * rows[name]["total"] / parts, 100 * ns / whole
+        # Interrupts of the clock and of other machines add to chance: 2 points.
+        margin = rows[name]["total_margin"] + 2
+        assert abs(share - known) <= margin, f"{name}: {share:.1f} % instead of {known:.1f} %, margin {margin:.1f}"
+    return f"{recorded['event']}: {recorded['samples']} samples, {complete:.1f} % complete, coverage {coverage:.1f} %"
+
+
+RECORD = "nprof-record -o s.nprof -- {} > truth"
+
+
+@check(RECORD.format("loops-c"))
+def default_event_c(results):
+    """The default event: cycles on machines with counters, otherwise the CPU clock."""
+    return loops(results, event=results.default_event)
+
+
+@check(RECORD.format("loops-cpp"))
+def default_event_cpp(results):
+    return loops(results, event=results.default_event)
+
+
+@check(RECORD.format("loops-rust"))
+def default_event_rust(results):
+    return loops(results, event=results.default_event)
+
+
+@check(RECORD.format("loops-static"))
+def default_event_static(results):
+    return loops(results, event=results.default_event)
+
+
+@check("""
+nprof-record -o system.nprof -- loops-c > truth
+limited without-bpf nprof-record -o s.nprof -- loops-c > truth
+""")
+def without_bpf(results):
+    loops(results, "system.nprof")
+    return loops(results)
+
+
+@check("""
+chmod 777 .
+for level in -1 0 1 2 3 4; do
+    echo $level > /proc/sys/kernel/perf_event_paranoid
+    status=0
+    limited user nprof-record -e cpu-clock -o level$level.nprof -- loops-c \\
+        2> level$level.message > level$level.truth || status=$?
+    echo $level $status >> levels
+done
+echo 2 > /proc/sys/kernel/perf_event_paranoid
+""")
+def paranoid_levels_of_a_user(results):
+    """From level 3 on Debian's kernels refuse users without rights; the message names the setting."""
+    statuses = dict(line.split() for line in results.lines("levels"))
+    texts = []
+    for level, status in statuses.items():
+        message = results.text(f"level{level}.message")
+        if int(level) > 2 and status != "0":
+            assert status == "125" and "perf_event_paranoid" in message, f"level {level}: {status}: {message}"
+            texts.append(f"{level} refused")
+            continue
+        assert status == "0", f"level {level}: status {status}: {message}"
+        report = results.report(f"level{level}.nprof")
+        texts.append(f"{level} {report['events'][0]['scope']}")
+        loops(results, f"level{level}.nprof", truth=f"level{level}.truth")
+    return ", ".join(texts)
+
+
+@check("""
+umount /sys/kernel/tracing
+nprof-record -l > list
+nprof-record -o s.nprof -- loops-c > truth
+mount -t tracefs tracefs /sys/kernel/tracing
+""")
+def without_tracefs(results):
+    assert "sched:sched_switch" in results.text("list"), "the recorder found no tracepoints"
+    return loops(results)
+
+
+@check("""
+nprof-record -l > list
+grep ' available' list | grep -v -e ' feature ' -e ' tracepoint ' -e '^wakes ' -e '^[^ ]*[A-Z]' > events
+while read -r name rest; do
+    status=0
+    nprof-record -q -e "$name" -o /dev/null -- true < /dev/null > message 2>&1 || status=$?
+    echo "$name $status $(tr '\\n' ' ' < message)" >> opened
+done < events
+""")
+def listed_events_can_be_opened(results):
+    """All events that -l calls available, without tracepoints and placeholders such as PATH."""
+    opened = [line.split(maxsplit=2) for line in results.lines("opened")]
+    failed = [" ".join(words) for words in opened if words[1] != "0"]
+    assert not failed, "; ".join(failed)
+    features = [line.split()[0] for line in results.lines("list") if " feature " in line and " available" in line]
+    return f"{len(opened)} events; {', '.join(features)}"
+
+
+@check("nprof-record -e wall -o s.nprof -- waits > truth")
+def waiting(results):
+    return waits(results, "s.nprof")
+
+
+@check("limited without-bpf nprof-record -e wall -o s.nprof -- waits > truth")
+def waiting_without_bpf(results):
+    return waits(results, "s.nprof")
+
+
+def waits(results, stream):
+    """Judges the waits of a program: at least nine tenths of each are found, and no more than there are."""
+    report = results.report(stream)
+    captures = {event.get("capture", "") for event in report["events"]}
+    for name, ns in results.truth().items():
+        weight = sum(row["total"] for row in report["rows"] if row["function"] == name and row["event"] != "cpu-clock")
+        assert 0.9 * ns <= weight <= 1.1 * ns, f"{name}: {weight} ns of {ns}"
+    text = results.format_text(stream)
+    captures = sorted(set(re.findall(r"capture=(\S+)", text)))
+    waited = [event["samples"] for event in report["events"] if event["event"] == "blocked"]
+    return f"{', '.join(captures) or 'no capture='}, {waited} waits"
+
+
+@check("""
+status=0
+nprof-record -e heap:1 -o s.nprof -- heap > truth 2> message || status=$?
+echo $status > recorded
+""", arch="amd64")  # fmt: skip
+def memory_is_exact_with_period_1(results):
+    assert results.text("recorded") == "0\n", results.text("message")
+    report = results.report("s.nprof")
+    sums = {(row["event"], row["function"]): row["total"] for row in report["rows"]}
+    for line in results.lines("truth"):
+        name, allocated, live = line.split()
+        found = [sums.get((event, name), 0) for event in ("heap.alloc", "heap.live")]
+        assert found == [int(allocated), int(live)], f"{name}: {found} instead of {allocated}, {live}"
+    return "allocated and live bytes equal the program's"
+
+
+@check("""
+cat > list <<END
+END
+nprof-symbolize --entries '^(often|seldom|recursive)$' /programs/calls > list
+status=0
+nprof-record --calls list -o s.nprof -- calls > truth 2> message || status=$?
+echo $status > recorded
+""")
+def calls_are_exact(results):
+    """Where the kernel has links to many uprobes, since Linux 6.6; before, the recorder says so."""
+    if results.kernel_before(6, 6):
+        assert results.text("recorded") == "125\n", "a kernel without uprobe_multi was accepted"
+        assert "6.6" in results.text("message"), results.text("message")
+        return "refused, with the kernel version that is needed"
+    assert results.text("recorded") == "0\n", results.text("message")
+    report = results.report("s.nprof", "--by", "function")
+    sums = {row["function"]: row["self"] for row in report["rows"] if row["event"] == "calls"}
+    for name, count in results.truth().items():
+        assert sums.get(name) == count, f"{name}: {sums.get(name)} calls instead of {count}"
+    return "equal the program's"
+
+
+@check("""
+case $(uname -m) in x86_64) prefix=x64;; *) prefix=arm64;; esac
+status=0
+nprof-record -e kprobe:__${prefix}_sys_getppid:1 -o s.nprof -- calls > truth 2> message || status=$?
+echo $status > recorded
+""")
+def kprobe_counts_exactly(results):
+    assert results.text("recorded") == "0\n", results.text("message")
+    (event,) = results.report("s.nprof")["events"]
+    assert event["samples"] == 500, f"{event['samples']} of 500 calls"
+    return "500 of 500 calls"
+
+
+@check("nprof-record -e sched:sched_process_exit:1 -o s.nprof -- storm 200 2 > truth")
+def tracepoint_counts_exactly(results):
+    (event,) = results.report("s.nprof")["events"]
+    # The program itself, its two workers and their processes.
+    assert event["samples"] == 203, f"{event['samples']} exits of 203"
+    return "203 of 203 exits"
+
+
+# At a frequency at which an emulated processor can copy stacks of this size.
+@check("nprof-record -F 97 -o s.nprof -- deep")
+def deep_stacks_are_completed(results):
+    stat, report = results.stat("s.nprof"), results.report("s.nprof")
+    complete = float(stat["complete_percent"])
+    rows = {row["function"]: row["total_percent"] for row in report["rows"]}
+    assert complete >= 99, f"{complete} % of the stacks are complete: {report['events'][0]['incomplete']}"
+    assert rows["main"] >= 95, f"main has {rows['main']} %"
+    return f"{stat['samples']} samples, {complete:.1f} % complete, {stat['stitched_percent']} % by breakpoints"
+
+
+@check("""
+nprof-record --user-only -o s.nprof -- loops-cpp > truth
+nprof-symbolize s.nprof > there.nprof
+nprof-flat --format json there.nprof > there.json
+""")
+def symbols_equal_those_of_the_machine(results):
+    """A stream that was symbolized in the machine has the records of the same stream symbolized here."""
+
+    def records(stream):
+        lines = results.format_text(stream).splitlines()
+        # The step has the command line, and the checksum covers it.
+        return [line for line in lines if not line.startswith(("@step", "#crc"))]
+
+    here, there = records(results.symbolized("s.nprof")), records("there.nprof")
+    different = [pair for pair in zip(here, there) if pair[0] != pair[1]]
+    assert len(here) == len(there) and not different, f"{len(here)} and {len(there)} records: {different[:1]}"
+    return f"{len(here)} records"
+
+
+@check("nprof-record -q -o s.nprof -- storm 8000 32 > truth", storm=True)
+def short_processes(results):
+    """Eight thousand processes from 32 workers: none is missing, and little of their time."""
+    stat, truth = results.stat("s.nprof"), results.truth()
+    coverage = float(stat["coverage_percent"])
+    assert int(stat["tasks"]) >= truth["processes"], f"{stat['tasks']} tasks"
+    assert stat["lost_records"] == "0" and stat["lost"] == "0", f"lost {stat['lost']}, records {stat['lost_records']}"
+    assert 90 <= coverage <= 110, f"coverage {coverage} %"
+    return f"{stat['tasks']} tasks, {stat['samples']} samples, coverage {coverage:.1f} %"
