@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use crate::os::procfs::{self, Stat};
 use crate::session::launch::Child;
-use crate::sys::{self, Exit, ProcessFd, Signals};
+use crate::sys::{self, Exit, ProcessFd, Signal, Signals};
 
 /// The kind of a workload.
 #[derive(Debug)]
@@ -70,13 +70,34 @@ impl AttachedProcesses {
     }
 }
 
+/// The requests to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stops {
+    /// One that the command ignores counts twice: its end would not come.
+    count: u32,
+    /// The last of them.
+    signal: i32,
+    at_ns: u64,
+}
+
+/// A signal sent again within this time is the same request: timeout(1) sends its signal to its child,
+/// then to the process group of its child, and so to the recorder, its command, and a program that
+/// passes the signal on to the recorder.
+const SAME_REQUEST_NS: u64 = 1_000_000_000;
+
+impl Stops {
+    /// True if a signal is one of these requests, sent again.
+    fn has(self, signal: Signal, now_ns: u64) -> bool {
+        let since_ns = now_ns.saturating_sub(self.at_ns);
+        signal.sent && self.count > 0 && self.signal == signal.number && since_ns < SAME_REQUEST_NS
+    }
+}
+
 /// The recorded command, processes or system, and the requests to stop.
 #[derive(Debug)]
 pub(crate) struct Workload {
     kind: WorkloadKind,
-    /// The number of signals that request a stop, and the last of them. One that the command ignores
-    /// counts twice: its end would not come.
-    stops: Cell<(u32, i32)>,
+    stops: Cell<Stops>,
     /// True if SIGUSR1 came since the last [`Self::take_snapshot_request`].
     snapshot_requested: Cell<bool>,
     /// True if SIGCONT came since the last [`Self::take_continued`].
@@ -155,7 +176,7 @@ impl Workload {
     /// True if a signal requests the end of the recording. A command gets the first signal itself,
     /// and its exit ends the recording.
     pub(crate) fn stop_requested(&self) -> bool {
-        self.stops.get().0 > u32::from(self.child().is_some())
+        self.stops.get().count > u32::from(self.child().is_some())
     }
 
     /// Returns true if the recorder was stopped and continued since the last call.
@@ -170,7 +191,7 @@ impl Workload {
 
     /// True if a second signal came: stop without waiting for the command or for the output.
     pub(crate) fn is_aborted(&self) -> bool {
-        self.stops.get().0 > 1
+        self.stops.get().count > 1
     }
 
     /// Returns the status to exit with: that of the command, or of the signal after which it still
@@ -179,7 +200,7 @@ impl Workload {
         match self.child().map(Child::ended) {
             Some(Some((exit, _))) => exit.code(),
             // It still runs: a second signal has stopped us.
-            Some(None) => Exit::Signal(self.stops.get().1 as u8).code(),
+            Some(None) => Exit::Signal(self.stops.get().signal as u8).code(),
             None => 0,
         }
     }
@@ -201,6 +222,11 @@ impl Workload {
                 self.continued.set(true);
                 continue;
             }
+            let now_ns = sys::monotonic_ns();
+            let stops = self.stops.get();
+            if stops.has(signal, now_ns) {
+                continue;
+            }
             let mut weight = 1;
             if let Some(child) = self.child().filter(|child| child.ended().is_none())
                 && signal.sent
@@ -210,7 +236,8 @@ impl Workload {
                 }
                 sys::kill(child.pid, signal.number);
             }
-            self.stops.set((self.stops.get().0 + weight, signal.number));
+            let count = stops.count + weight;
+            self.stops.set(Stops { count, signal: signal.number, at_ns: now_ns });
         }
     }
 
@@ -239,6 +266,17 @@ mod tests {
         let names = std::fs::read_dir("/proc/self/fd").expect("descriptors").flatten();
         let links = names.filter_map(|entry| std::fs::read_link(entry.path()).ok());
         links.filter(|link| link.to_string_lossy().contains("pidfd")).count()
+    }
+
+    #[test]
+    fn signal_sent_again_within_a_second_is_the_same_request() {
+        let stops = Stops { count: 1, signal: libc::SIGTERM, at_ns: 5 };
+        let has = |number, sent, now_ns| stops.has(Signal { number, sent }, now_ns);
+        assert!(has(libc::SIGTERM, true, 5) && has(libc::SIGTERM, true, SAME_REQUEST_NS));
+        assert!(!has(libc::SIGTERM, true, 5 + SAME_REQUEST_NS));
+        assert!(!has(libc::SIGINT, true, 6), "another signal is another request");
+        assert!(!has(libc::SIGTERM, false, 6), "a terminal sends each signal once");
+        assert!(!Stops::default().has(Signal { number: 0, sent: true }, 0), "the first request");
     }
 
     #[test]

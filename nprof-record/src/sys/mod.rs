@@ -35,7 +35,7 @@ pub(crate) use process::{
     CommandStart, Exit, Usage, clock_tick_ns, cpu_time_ns, descriptor_limit, fork_at_gate,
     own_usage, raise_descriptor_limit, reap,
 };
-pub(crate) use signals::{Signals, kill};
+pub(crate) use signals::{Signal, Signals, kill};
 pub(crate) use startup::was_closed;
 pub(crate) use system::{
     boot_ns, duration_ns, monotonic_ns, monotonic_offset_ns_of, page_size, poll, random,
