@@ -108,21 +108,67 @@ fn failed_report_does_not_hide_status_of_command() {
     assert!(std::fs::metadata("/dev/full").is_ok(), "the device was removed");
 }
 
+/// A program that has samples, creates the file `ready`, and then waits for its end.
+fn write_waiting_program(shell: &Shell) {
+    shell.write("wait.sh", format!("{WORK}; touch ready; exec sleep 600"));
+}
+
+/// Waits until the recorded program waits.
+const READY: &str = "while ! [ -e ready ]; do sleep 0.1; done";
+
+/// Asserts that `report` has the report of a complete recording `x`.
+#[track_caller]
+fn assert_reported(shell: &Shell, what: &str) {
+    let report = String::from_utf8_lossy(&shell.read("report")).into_owned();
+    let has = |text| report.contains(text);
+    assert!(has("samples: ") && has("recorded in x"), "{what}: {report}");
+    assert!(shell.run("nprof format check x").quiet().contains("complete"), "{what}");
+}
+
 #[test]
 fn run_reports_what_was_recorded_before_a_request_to_end() {
+    for (run, request) in [
+        ("nprof run", "kill -TERM $!"),
+        ("nprof run", "kill -HUP $!"),
+        // A script starts background jobs with SIGINT ignored.
+        ("env --default-signal=INT nprof run", "kill -INT $!"),
+        // timeout(1) passes a signal on to its child, then to the process group of all.
+        ("timeout 600 nprof run", "kill -TERM $!"),
+    ] {
+        let shell = Shell::new();
+        write_waiting_program(&shell);
+        let run =
+            shell.run(&format!("{run} -o x -- sh wait.sh 2>report & {READY}; {request}; wait $!"));
+        assert!(run.status != 0, "{request}: {run:?}");
+        assert_reported(&shell, request);
+    }
+}
+
+#[test]
+fn interrupt_ends_recording_of_program_that_ignores_it() {
     let shell = Shell::new();
-    // The file exists once the recorded command runs.
+    shell.write("wait.sh", format!("mkfifo end; {WORK}; touch ready; read end <end; touch ended"));
     let run = shell.run(&format!(
-        "nprof run -o x -- sh -c \"{}; touch ready; exec sleep 600\" 2>report &
-         while ! [ -e ready ]; do sleep 0.1; done
-         kill -TERM $!
-         wait $!",
-        WORK.replace('$', "\\$")
+        "nprof run -o x -- sh wait.sh 2>report & {READY}; kill -INT $!; wait $!; status=$?
+         ! [ -e ended ] || echo 'the program did not run on'
+         echo end >end; exit $status"
     ));
-    assert!(run.status != 0, "{run:?}");
-    let report = String::from_utf8_lossy(&shell.read("report")).into_owned();
-    assert!(report.contains("samples: ") && report.contains("recorded in x"), "{report}");
-    assert!(shell.run("nprof format check x").quiet().contains("complete"));
+    assert_eq!((run.status, run.out.as_str()), (130, ""), "{run:?}");
+    assert_reported(&shell, "ignored");
+}
+
+#[test]
+fn interrupt_of_terminal_ends_the_recording_and_not_the_report() {
+    let shell = Shell::new();
+    shell.write(
+        "wait.sh",
+        format!("trap 'exit 5' INT; {WORK}; touch ready; while :; do sleep 0.1; done"),
+    );
+    let run = shell.run(&format!(
+        "{{ {READY}; printf '\\003'; }} | script -qec 'nprof run -o x -- sh wait.sh' report >/dev/null"
+    ));
+    assert_eq!(run.stages, [0, 5], "{run:?}");
+    assert_reported(&shell, "terminal");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
@@ -13,12 +13,13 @@ use nprof_cli::{shell, stage};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::date;
 use crate::programs::NPROF;
 use crate::programs::{not_started, tool};
 use crate::run::request::{Request, RunArgs};
-use crate::run::signals::Forwarding;
+use crate::run::signals::{Requests, Role};
 
 /// The exit status if nprof itself fails, as that of nprof-record.
 pub(crate) const FAILURE: u8 = 125;
@@ -39,8 +40,9 @@ pub(crate) fn main(args: &RunArgs) -> ExitCode {
 
 fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let request = Request::of(args)?;
+    let requests = Requests::catch().context("cannot handle signals")?;
     let Created { path, file, is_new } = create(&request)?;
-    let recorded = record(&request, file);
+    let recorded = record(&request, file, &requests);
     let is_empty = fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0);
     if is_new && is_empty {
         let _ = fs::remove_file(&path);
@@ -50,7 +52,7 @@ fn run(args: &RunArgs) -> anyhow::Result<u8> {
         // nprof-record or nprof-symbolize failed, and reported why.
         return Ok(recorded.status_with(false));
     }
-    let is_reported = recorded.symbolized == Symbolized::All && report(&path)?;
+    let is_reported = recorded.symbolized == Symbolized::All && report(&path, &requests)?;
     print_next(&path);
     Ok(recorded.status_with(is_reported))
 }
@@ -114,9 +116,8 @@ fn create(request: &Request) -> anyhow::Result<Created> {
 }
 
 /// Records into a file, symbolized while the program runs.
-fn record(request: &Request, file: File) -> anyhow::Result<Recorded> {
+fn record(request: &Request, file: File, requests: &Requests) -> anyhow::Result<Recorded> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).context("cannot create a pipe")?;
-    let symbolizing = thread::spawn(move || symbolize(read, file));
     let mut record = tool("nprof-record");
     if !request.options.iter().any(|option| option == "-q" || option == "--quiet") {
         // The report has the facts of the summary.
@@ -129,18 +130,20 @@ fn record(request: &Request, file: File) -> anyhow::Result<Recorded> {
     if !request.command.is_empty() {
         record.arg("--").args(&request.command);
     }
-    let recorded = start(record, "nprof-record").and_then(|mut child| {
-        let _forwarding = Forwarding::to(&child).context("cannot handle signals")?;
-        child.wait().context("nprof-record")
-    });
-    // The end of the stream for nprof-symbolize, which must be waited for in any case.
-    drop(write);
-    let symbolized = symbolizing.join().unwrap_or(Ok(Symbolized::Failed));
-    Ok(Recorded { status: status(recorded?), symbolized: symbolized? })
+    thread::scope(|scope| {
+        let symbolizing = scope.spawn(move || symbolize(read, file, requests));
+        let recorded = start(record, "nprof-record").and_then(|mut child| {
+            requests.wait(Role::Recorder, &mut child).context("nprof-record")
+        });
+        // The end of the stream for nprof-symbolize, which must be waited for in any case.
+        drop(write);
+        let symbolized = symbolizing.join().unwrap_or(Ok(Symbolized::Failed));
+        Ok(Recorded { status: status(recorded?), symbolized: symbolized? })
+    })
 }
 
 /// Symbolizes a stream into a file.
-fn symbolize(stream: OwnedFd, file: File) -> anyhow::Result<Symbolized> {
+fn symbolize(stream: OwnedFd, file: File, requests: &Requests) -> anyhow::Result<Symbolized> {
     // A recorder that fails reports why: nprof-symbolize has nothing to add about an empty stream.
     let mut first = [PollFd::new(&stream, PollFlags::IN)];
     retry_on_intr(|| poll(&mut first, None)).context("cannot wait for nprof-record")?;
@@ -153,8 +156,20 @@ fn symbolize(stream: OwnedFd, file: File) -> anyhow::Result<Symbolized> {
     }
     let mut symbolize = tool("nprof-symbolize");
     symbolize.stdin(stream).stdout(file);
-    let status = start(symbolize, "nprof-symbolize")?.wait().context("nprof-symbolize")?;
+    set_apart(&mut symbolize);
+    let mut child = start(symbolize, "nprof-symbolize")?;
+    let status = requests.wait(Role::Reporter, &mut child).context("nprof-symbolize")?;
     Ok(if status.success() { Symbolized::All } else { Symbolized::Failed })
+}
+
+/// Gives a program a process group of its own: a signal that the terminal or timeout(1) sends to the
+/// group of nprof ends the recording, and not the report. Not where the terminal stops programs of other
+/// groups that write to it (`stty tostop`).
+fn set_apart(command: &mut Command) {
+    let modes = tcgetattr(io::stderr()).map(|terminal| terminal.local_modes);
+    if !modes.is_ok_and(|modes| modes.contains(LocalModes::TOSTOP)) {
+        command.process_group(0);
+    }
 }
 
 fn start(mut command: Command, name: &str) -> anyhow::Result<Child> {
@@ -168,11 +183,13 @@ fn status(status: ExitStatus) -> u8 {
 }
 
 /// Prints the functions with the most time on standard error. True if that succeeded.
-fn report(path: &Path) -> anyhow::Result<bool> {
+fn report(path: &Path, requests: &Requests) -> anyhow::Result<bool> {
     let stderr = io::stderr().as_fd().try_clone_to_owned().context("standard error")?;
     let mut flat = tool("nprof-flat");
     flat.args(["-n", ROWS]).arg(absolute(path)).stdin(Stdio::null()).stdout(stderr);
-    Ok(start(flat, "nprof-flat")?.wait().context("nprof-flat")?.success())
+    set_apart(&mut flat);
+    let mut child = start(flat, "nprof-flat")?;
+    Ok(requests.wait(Role::Reporter, &mut child).context("nprof-flat")?.success())
 }
 
 /// Returns a path that no option and no `-` can be confused with.
