@@ -146,6 +146,8 @@ fn diff_prints_expected_reports() {
         ("diff.json", &command("--format json")),
         ("diff-fail-on.txt", &command("--fail-on 'self>+5%'")),
         ("diff-by-path.txt", &command("--by path")),
+        ("diff-markdown.txt", &command("--format markdown --fail-on 'self>+5%'")),
+        ("diff-junit.xml", &command("--format junit --fail-on 'self>+5%,total>+40%'")),
     ]);
 }
 

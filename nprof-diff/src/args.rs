@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use nprof_report::args::{OutputFile, PartialOk, StackFormat};
+use nprof_report::args::{OutputFile, PartialOk};
 use nprof_report::join::Join;
 
 use crate::compare::effect_size::EffectSize;
 use crate::compare::fail_on::Bound;
 use crate::input::event::AmountUnit;
 use crate::input::row_kind::RowKind;
-use crate::print::Sort;
+use crate::print::{DiffFormat, Sort};
 
 /// Reports the changes between two sets of recordings, and whether they are noise.
 ///
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// Sort rows by the difference in self or in total, or by name
     #[arg(long, value_name = "ORDER", default_value = "self")]
     pub(crate) sort: Sort,
-    /// Print at most N rows, 0 for all [default: 40 in a table, else all]
+    /// Print at most N rows, 0 for all [default: 40 in a table and in markdown, else all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
     /// Print all facts about both sides above a table
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     pub(crate) verbose: bool,
     /// Format of the report
     #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: StackFormat,
+    pub(crate) format: DiffFormat,
     #[command(flatten)]
     pub(crate) tolerance: PartialOk,
     #[command(flatten)]
@@ -129,11 +129,12 @@ impl Args {
     ///
     /// If the format draws call paths, and another kind of rows or a noise report is requested.
     pub(crate) fn row_kind(&self) -> Result<RowKind> {
+        let is_for_two_sides = matches!(self.format, DiffFormat::Markdown | DiffFormat::Junit);
+        if self.noise && (is_for_two_sides || self.format.is_stacks()) {
+            bail!("--noise: the formats are table, tsv, csv and json");
+        }
         if !self.format.is_stacks() {
             return Ok(self.by.unwrap_or(RowKind::Function));
-        }
-        if self.noise {
-            bail!("--noise: the formats are table, tsv, csv and json");
         }
         match self.by {
             None | Some(RowKind::Path) => Ok(RowKind::Path),
@@ -152,7 +153,7 @@ impl Args {
     /// Returns the largest number of rows to print.
     pub(crate) fn row_limit(&self) -> usize {
         // A program that reads the report needs every row.
-        let default = if self.format == StackFormat::Table { TABLE_ROWS } else { 0 };
+        let default = if self.format.is_list_of_changes() { TABLE_ROWS } else { 0 };
         match self.rows.unwrap_or(default) {
             0 => usize::MAX,
             rows => rows,

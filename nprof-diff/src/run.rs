@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use nprof_cli::stage::{self, Outcome};
 use nprof_cli::usage;
-use nprof_report::args::StackFormat;
 use nprof_report::join::Joins;
 
 use crate::args::Args;
@@ -127,8 +126,7 @@ fn write_report(
     warnings: &[String],
     print: impl FnOnce(Option<usize>, &mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
-    // A table and JSON contain the warnings; the other formats have no place for them.
-    if !matches!(args.format, StackFormat::Table | StackFormat::Json) {
+    if !args.format.has_warnings() {
         warnings.iter().for_each(|warning| stage::warn(TOOL, &format!("warning: {warning}")));
     }
     let output = stage::output(args.output.path())?;

@@ -69,6 +69,68 @@ fn folded_stacks_of_unequal_samples_have_weights() {
     assert_eq!(folded, "main;idle 400000000 175000000\nmain;parse 300000000 525000000\n");
 }
 
+/// A name with the markup of Markdown, HTML and XML, and a terminal's escape.
+const HOSTILE: &str = "f|`<img src=x>`@user #1 ]]>&amp;\"\\x1b[31m\u{fffe}";
+
+/// Saves two runs per side, in which the function with the hostile name is slower on the new side.
+fn hostile_runs() -> TempDir {
+    let directory = TempDir::new().expect("a directory");
+    for i in 0..3 {
+        let functions = |slow| [(HOSTILE, slow + 10 * (i % 2)), ("idle", 500)];
+        Run::new(1 + i, &functions(400)).save(directory.path(), &format!("base{i}"));
+        Run::new(11 + i, &functions(900)).save(directory.path(), &format!("new{i}"));
+    }
+    directory
+}
+
+const HOSTILE_SIDES: &str = "--base base0 base1 base2 --new new0 new1 new2";
+
+#[test]
+fn markdown_has_names_as_code() {
+    let directory = hostile_runs();
+    let ended =
+        diff(directory.path(), &format!("--format markdown --fail-on self>+5% {HOSTILE_SIDES}"));
+    assert_eq!(ended.status, 1, "{ended:?}");
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(lines[0], "**nprof-diff: failed, changed beyond `self>+5%`**");
+    let row = lines.iter().find(|line| line.starts_with("| grown | ")).expect("a row");
+    // Between two backquotes each, which the name does not have in a row.
+    assert!(
+        row.contains("| `` f\\|`<img src=x>`@user #1 ]]>&amp;") && row.contains(" `` |"),
+        "{row}"
+    );
+    // Every row of the table has as many cells as its heading.
+    let cells = |line: &str| line.replace("\\|", "").matches('|').count();
+    assert_eq!(cells(row), cells("| | function | | base | new | change | interval | q |"), "{row}");
+    assert!(!ended.stdout.contains('\u{1b}'), "{ended:?}");
+}
+
+#[test]
+fn junit_has_a_case_for_each_bound() {
+    let directory = hostile_runs();
+    let junit =
+        |words: &str| diff(directory.path(), &format!("--format junit {words} {HOSTILE_SIDES}"));
+    let ended = junit("--fail-on self>+5%,self>+60%");
+    assert_eq!(ended.status, 1, "{ended:?}");
+    for expected in [
+        "<testsuites tests=\"2\" failures=\"1\" errors=\"0\">",
+        "<testcase classname=\"nprof-diff.cpu-clock\" name=\"self&gt;+5%\">",
+        "<failure message=\"beyond self&gt;+5%: f|`&lt;img src=x&gt;`@user #1 ]]&gt;&amp;amp;&quot;",
+        "<testcase classname=\"nprof-diff.cpu-clock\" name=\"self&gt;+60%\"/>",
+    ] {
+        assert!(ended.stdout.contains(expected), "{expected}\n{}", ended.stdout);
+    }
+    // XML has neither controls nor U+FFFE.
+    assert!(!ended.stdout.contains(['\u{1b}', '\u{fffe}']), "{ended:?}");
+    // The interval contains the bound.
+    let ended = junit("--fail-on self>+20%");
+    assert_eq!(ended.status, 4, "{ended:?}");
+    assert!(ended.stdout.contains("<error message=\"not enough runs to decide: "), "{ended:?}");
+    let ended = junit("");
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(ended.stdout.contains("tests=\"1\" failures=\"0\" errors=\"0\""), "{ended:?}");
+}
+
 #[test]
 fn table_explains_the_marks_of_its_rows() {
     let directory = TempDir::new().unwrap();
@@ -112,9 +174,13 @@ fn noise_compares_runs_of_one_side() {
         "{}",
         ended.stderr
     );
-    for line in
-        ["--noise --base base0 --new new0", "--noise base0 new0", "--base base0 base1", "--noise"]
-    {
+    for line in [
+        "--noise --base base0 --new new0",
+        "--noise base0 new0",
+        "--base base0 base1",
+        "--noise",
+        "--noise --format junit --base base0 base1",
+    ] {
         assert_eq!(diff(directory.path(), line).status, 2, "{line}");
     }
 }

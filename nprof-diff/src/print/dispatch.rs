@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use nprof_report::args::StackFormat;
 use nprof_report::machine_formats::{csv, tsv};
 
+use crate::print::format::DiffFormat;
 use crate::print::report::{DiffReport, NoiseReport};
-use crate::print::{folded, noise, rows, table};
+use crate::print::{folded, junit, markdown, noise, rows, table};
 
 /// Prints a report on two sides. `width` is the width of the terminal; None if the output is not a
 /// terminal.
@@ -16,18 +16,20 @@ use crate::print::{folded, noise, rows, table};
 /// The error of the writer.
 pub(crate) fn print_diff(
     report: &DiffReport<'_>,
-    format: StackFormat,
+    format: DiffFormat,
     width: Option<usize>,
     mut out: &mut dyn Write,
 ) -> io::Result<()> {
     match format {
-        StackFormat::Table => table::print(report, width, &mut out),
-        StackFormat::Tsv => tsv(rows::lines(report), out),
-        StackFormat::Csv => csv(rows::lines(report), out),
-        StackFormat::Json => rows::json(report, out),
-        StackFormat::Folded => out.write_all(folded::lines(report.diff, report.keys).as_bytes()),
-        StackFormat::Flamegraph | StackFormat::Icicle => {
-            out.write_all(&folded::draw(report, format == StackFormat::Icicle)?)
+        DiffFormat::Table => table::print(report, width, &mut out),
+        DiffFormat::Markdown => markdown::print(report, out),
+        DiffFormat::Junit => junit::print(report, out),
+        DiffFormat::Tsv => tsv(rows::lines(report), out),
+        DiffFormat::Csv => csv(rows::lines(report), out),
+        DiffFormat::Json => rows::json(report, out),
+        DiffFormat::Folded => out.write_all(folded::lines(report.diff, report.keys).as_bytes()),
+        DiffFormat::Flamegraph | DiffFormat::Icicle => {
+            out.write_all(&folded::draw(report, format == DiffFormat::Icicle)?)
         }
     }
 }
@@ -36,21 +38,23 @@ pub(crate) fn print_diff(
 ///
 /// # Errors
 ///
-/// The error of the writer, or [`io::ErrorKind::Unsupported`] for folded stacks and flame graphs.
+/// The error of the writer, or [`io::ErrorKind::Unsupported`] for the formats of a comparison only.
 pub(crate) fn print_noise(
     report: &NoiseReport<'_>,
-    format: StackFormat,
+    format: DiffFormat,
     width: Option<usize>,
     mut out: &mut dyn Write,
 ) -> io::Result<()> {
     match format {
-        StackFormat::Table => noise::print_table(report, width, &mut out),
-        StackFormat::Tsv => tsv(noise::lines(report), out),
-        StackFormat::Csv => csv(noise::lines(report), out),
-        StackFormat::Json => noise::json(report, out),
-        // Two counts of a stack have no meaning here; Args refuses the combination.
-        StackFormat::Folded | StackFormat::Flamegraph | StackFormat::Icicle => {
-            Err(io::ErrorKind::Unsupported.into())
-        }
+        DiffFormat::Table => noise::print_table(report, width, &mut out),
+        DiffFormat::Tsv => tsv(noise::lines(report), out),
+        DiffFormat::Csv => csv(noise::lines(report), out),
+        DiffFormat::Json => noise::json(report, out),
+        // Two counts of a stack, and bounds, have no meaning here; Args refuses the combinations.
+        DiffFormat::Markdown
+        | DiffFormat::Junit
+        | DiffFormat::Folded
+        | DiffFormat::Flamegraph
+        | DiffFormat::Icicle => Err(io::ErrorKind::Unsupported.into()),
     }
 }

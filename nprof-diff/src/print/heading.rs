@@ -70,12 +70,17 @@ fn brief(report: &DiffReport<'_>) -> Vec<String> {
         let plural = if totals.runs == 1 { "" } else { "s" };
         let counts = format!(": {} samples{amount}", totals.sum.samples);
         let begin = format!("{:<5} {} run{plural} of ", side.name, totals.runs);
-        let command = join(&side.facts(|head| &head.command), "; ");
-        let command = if command.is_empty() { inputs(side) } else { command };
+        let command = subject(side);
         let room = WIDTH.saturating_sub(begin.len() + counts.len()).max(MIN_COMMAND);
         begin + &fit(&command, "", room) + &counts
     };
     vec![line(base, diff.base, &base_amount), line(new, diff.new, &new_amount)]
+}
+
+/// Returns the commands of a side, or the names of its streams if they have none.
+pub(super) fn subject(side: &Side) -> String {
+    let command = join(&side.facts(|head| &head.command), "; ");
+    if command.is_empty() { inputs(side) } else { command }
 }
 
 /// The smallest width of a command in a brief heading.

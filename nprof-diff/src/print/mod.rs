@@ -1,8 +1,12 @@
 //! Prints reports: the same comparison for people and for programs.
 
+mod changes;
 mod dispatch;
 mod folded;
+mod format;
 mod heading;
+mod junit;
+mod markdown;
 mod noise;
 mod report;
 mod rows;
@@ -12,5 +16,6 @@ mod text;
 mod values;
 
 pub(crate) use dispatch::{print_diff, print_noise};
+pub(crate) use format::DiffFormat;
 pub(crate) use report::{DiffReport, NoiseReport};
 pub(crate) use sort::Sort;

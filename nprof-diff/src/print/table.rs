@@ -9,15 +9,13 @@ use nprof_report::heading::marks;
 use nprof_report::layout::wrapped;
 use rustc_hash::FxHashSet;
 
-use crate::compare::effect_size::EffectSize;
-use crate::compare::fail_on::Bound;
 use crate::compare::row::{Change, MIN_SAMPLES_TO_COMPARE, Metric, Row, RowChange};
 use crate::input::event::{AmountUnit, ComparedEvent};
-use crate::input::key::KeyId;
+use crate::print::changes::{self, Group};
 use crate::print::heading;
 use crate::print::report::DiffReport;
 use crate::print::text::{
-    WIDTH, amount, confidence, percent, points, q_value, row_name, signed_amount,
+    WIDTH, amount, confidence, min_growth, percent, points, q_value, row_name, signed_amount,
 };
 
 /// Prints the report.
@@ -35,34 +33,13 @@ struct Table<'a> {
     width: Option<usize>,
 }
 
-/// The group of a row in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Group {
-    /// Rows with a change that is reported.
-    Changed(RowChange),
-    /// Rows that exceed a bound in time or bytes, though their share did not change.
-    ExceedsInAmount,
-}
-
-impl Group {
-    fn title(self, unit: Option<AmountUnit>) -> String {
-        match self {
-            Group::Changed(change) => change.word().to_owned(),
-            Group::ExceedsInAmount => {
-                let unit = unit.map_or("amount", AmountUnit::name);
-                format!("grown in {unit} only, beyond a bound")
-            }
-        }
-    }
-}
-
 impl<'a> Table<'a> {
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         for line in heading::lines(self.report) {
             writeln!(out, "{line}")?;
         }
         let rows = self.report.sorted_rows();
-        let changed = self.changed(&rows);
+        let changed = changes::changed(self.report, &rows);
         self.print_changed(&changed, out)?;
         self.print_rename_candidates(out)?;
         writeln!(out)?;
@@ -77,26 +54,6 @@ impl<'a> Table<'a> {
         self.report.event.and_then(ComparedEvent::amount_unit)
     }
 
-    /// Returns the rows of the table with their groups.
-    fn changed(&self, rows: &[&'a Row]) -> Vec<(Group, &'a Row)> {
-        let bounds = self.report.bounds.iter();
-        let exceeding: FxHashSet<KeyId> = bounds
-            .flat_map(|bound| bound.exceeding_rows(self.report.diff))
-            .map(|row| row.key)
-            .collect();
-        let mut changed = Vec::new();
-        for &row in rows {
-            let change = row.change();
-            if change.is_change() {
-                changed.push((Group::Changed(change), row));
-            } else if exceeding.contains(&row.key) {
-                // A bound on a share is exceeded by changed rows only, so this bound is an amount.
-                changed.push((Group::ExceedsInAmount, row));
-            }
-        }
-        changed
-    }
-
     fn print_changed(&self, changed: &[(Group, &Row)], out: &mut impl Write) -> io::Result<()> {
         if changed.is_empty() {
             return Ok(());
@@ -107,16 +64,8 @@ impl<'a> Table<'a> {
             "\n{:14}{:>10} {:>10} {:>10} {interval:>23} {:>8}",
             "", "base", "new", "change", "q"
         )?;
-        // The row limit applies to the changes of all groups together, the largest first. Rows
-        // that exceed a bound in amount have a limit of their own: their shares did not change, so
-        // they would always come last.
-        let (in_amount, in_share): (Vec<_>, Vec<_>) =
-            changed.iter().partition(|(group, _)| *group == Group::ExceedsInAmount);
-        let limit = self.report.row_limit;
-        let printed: Vec<(Group, &Row)> =
-            in_share.into_iter().take(limit).chain(in_amount.into_iter().take(limit)).collect();
-        let groups = RowChange::CHANGES.map(Group::Changed);
-        for group in groups.into_iter().chain([Group::ExceedsInAmount]) {
+        let printed = changes::within_limit(changed, self.report.row_limit);
+        for group in Group::all() {
             let count = changed.iter().filter(|(other, _)| *other == group).count();
             if count > 0 {
                 writeln!(out, "{} ({count})", group.title(self.unit()))?;
@@ -285,13 +234,4 @@ fn print_change(
         difference(estimate.difference()),
     );
     writeln!(out, "{}", line.trim_end())
-}
-
-/// Returns the lower end of a row's growth, as the end of a line. Empty for the bound `any`.
-fn min_growth(bound: &Bound, row: &Row) -> String {
-    match bound.min_growth(row) {
-        Some(EffectSize::Share(low)) => format!(": at least {}", points(low)),
-        Some(EffectSize::Amount(unit, low)) => format!(": at least {}", signed_amount(unit, low)),
-        None => String::new(),
-    }
 }

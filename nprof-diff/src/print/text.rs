@@ -3,6 +3,9 @@
 use nprof_report::layout::{bytes, fit};
 use nprof_stream::escape::escaped;
 
+use crate::compare::effect_size::EffectSize;
+use crate::compare::fail_on::Bound;
+use crate::compare::row::Row;
 use crate::input::event::AmountUnit;
 use crate::input::key::{KeyId, KeyTable};
 
@@ -75,6 +78,15 @@ pub(super) fn row_name(
     match width {
         Some(width) => fit(&name, &image, width.saturating_sub(indentation)),
         None => name + &image,
+    }
+}
+
+/// Returns the lower end of a row's growth, as the end of a line. Empty for the bound `any`.
+pub(super) fn min_growth(bound: &Bound, row: &Row) -> String {
+    match bound.min_growth(row) {
+        Some(EffectSize::Share(low)) => format!(": at least {}", points(low)),
+        Some(EffectSize::Amount(unit, low)) => format!(": at least {}", signed_amount(unit, low)),
+        None => String::new(),
     }
 }
 
