@@ -106,6 +106,9 @@ impl Args {
     /// Returns the message for options that exclude each other. None if there are none.
     fn conflict(&self) -> Option<String> {
         let (view, format) = (self.view.name(), self.format.name());
+        if self.format == StackFormat::Html {
+            return self.conflict_with_page();
+        }
         if self.format.is_stacks() && matches!(self.view, View::Tree | View::Graph) {
             return Some(format!(
                 "--format {format} prints whole paths, not --view {view}; use --view paths or \
@@ -122,6 +125,20 @@ impl Args {
                  nprof-flat --per, which divides by function"
             )
         })
+    }
+
+    /// Returns the message for an option that a page does not have. None if there is none.
+    fn conflict_with_page(&self) -> Option<String> {
+        let filters = [&self.focus, &self.through, &self.until];
+        let option = match self {
+            _ if self.view != View::Paths => "--view",
+            _ if self.per.is_some() => "--per",
+            _ if filters.iter().any(|filter| !filter.is_empty()) => {
+                "--focus, --through and --until"
+            }
+            _ => return None,
+        };
+        Some(format!("--format html has all call paths, without {option}"))
     }
 
     /// Returns the filter; the divisor has no row that it could hide.

@@ -22,6 +22,9 @@ const MAX_FOLDED_BYTES: usize = 64 << 20;
 /// The length of folded stacks that are drawn: a picture takes up to twenty times as much memory.
 const MAX_DRAWN_BYTES: usize = 8 << 20;
 
+/// The number of calls in a page, which has 5 bytes for each.
+const MAX_PAGE_NODES: usize = 100_000;
+
 /// Runs nprof-paths with the arguments of the process; returns its exit status.
 pub fn run() -> ExitCode {
     let args = match Args::get(TOOL) {
@@ -34,8 +37,10 @@ pub fn run() -> ExitCode {
         // These formats are written path by path.
         _ => usize::MAX,
     };
-    let aggregator =
-        Aggregator::new(args.format.is_stacks(), args.filter()).with_path_bytes(path_bytes);
+    let is_page = args.format == StackFormat::Html;
+    let aggregator = Aggregator::new(is_page || args.format.is_stacks(), args.filter())
+        .with_path_bytes(path_bytes);
+    let aggregator = if is_page { aggregator.with_timeline(MAX_PAGE_NODES) } else { aggregator };
     let report = PathsReport { aggregator, args: &args };
     report::run(
         TOOL,

@@ -28,6 +28,8 @@ pub enum StackFormat {
     Flamegraph,
     /// A flame graph with the roots at the top
     Icicle,
+    /// A page for browsers: flame graph, functions with callers and callees, timeline
+    Html,
     /// A row a line, fields separated by tabs, after a line of column names
     Tsv,
     /// As tsv, in CSV (RFC 4180)
@@ -44,6 +46,7 @@ impl StackFormat {
             StackFormat::Folded => "folded",
             StackFormat::Flamegraph => "flamegraph",
             StackFormat::Icicle => "icicle",
+            StackFormat::Html => "html",
             StackFormat::Tsv => "tsv",
             StackFormat::Csv => "csv",
             StackFormat::Json => "json",

@@ -12,7 +12,7 @@ use nprof_report::report::Failure;
 
 use crate::args::View;
 use crate::print::context::PrintContext;
-use crate::print::{delimited, flamegraph, folded, graph_text, json, paths, tree_text};
+use crate::print::{delimited, flamegraph, folded, graph_text, json, page, paths, tree_text};
 use crate::rows::graph::graph_rows;
 use crate::rows::paths::path_rows;
 use crate::rows::ratios::ratio_paths;
@@ -29,6 +29,9 @@ pub(crate) fn report(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<
     // With no events at all the heading says that there are no samples.
     if context.args.format == StackFormat::Table && is_empty && !context.events.is_empty() {
         return Ok(out.write_all(nothing(context).as_bytes())?);
+    }
+    if context.args.format == StackFormat::Html {
+        return Ok(page::write(context, out)?);
     }
     if context.args.format.is_stacks() {
         return print_stacks(context, out);

@@ -9,6 +9,7 @@ mod function_name;
 mod graph_text;
 mod json;
 mod omitted;
+mod page;
 mod paths;
 mod ratio_columns;
 mod tree_text;

@@ -16,8 +16,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::tree::builder::TreeBuilder;
-use crate::tree::call_tree::{Function, LineSum, NodeIndex, Tree, largest_first};
+use crate::tree::call_tree::{Function, LineSum, Moments, NodeIndex, Tree, largest_first};
 use crate::tree::path_filter::PathFilter;
+use crate::tree::timeline::{self, Timeline};
 
 /// The number of nodes above which the tree is folded. The graph of 490,000 nodes with as many edges
 /// took 305 MiB in all.
@@ -105,6 +106,8 @@ pub struct Aggregator {
     builder: TreeBuilder,
     /// The source lines of leaves, by node.
     lines: FxHashMap<(u32, NameId), Sum>,
+    /// The samples by thread and time; none unless they were requested.
+    timeline: Option<Timeline>,
     /// By event, the samples that a path may lack because its calls were folded.
     bounds: Vec<Sum>,
     /// True for samples that count.
@@ -129,9 +132,21 @@ impl Aggregator {
         self
     }
 
+    /// Keeps the samples by thread and time, in [`Tree::moments`]. The tree then has at most this number of
+    /// nodes.
+    pub fn with_timeline(mut self, nodes: usize) -> Self {
+        self.timeline = Some(Timeline::default());
+        self.budget.nodes = nodes;
+        self.budget.kept_nodes = nodes / 2;
+        // No path is printed.
+        self.budget.path_calls = usize::MAX;
+        self
+    }
+
     /// Returns the sample properties that the profile must keep apart for this tree.
     pub fn group_by(&self) -> GroupBy {
-        GroupBy { task: self.by_command, ..GroupBy::default() }
+        let time = self.timeline.as_ref().map(|_| timeline::time_split()).unwrap_or_default();
+        GroupBy { task: self.by_command, time, ..GroupBy::default() }
     }
 
     /// Adds the samples of one stack.
@@ -159,6 +174,9 @@ impl Aggregator {
             return;
         }
         self.builder.add(end.node, sum);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.add(context, group, end.node as u32, sum);
+        }
         if let Some(line) = leaf.and_then(|call| self.line(tables, call)) {
             self.lines.entry((end.node as u32, line)).or_default().add(sum);
         }
@@ -186,10 +204,12 @@ impl Aggregator {
             let lines = std::mem::take(&mut self.lines).into_iter();
             // The lines of folded leaves are dropped: `(other)` is code of many functions.
             self.lines = lines
-                .filter_map(|((node, line), sum)| {
-                    Some(((folding.places[node as usize]?, line), sum))
-                })
+                .map(|((node, line), sum)| ((folding.places[node as usize], line), sum))
+                .filter(|((node, _), _)| !folding.is_folded[*node as usize])
                 .collect();
+            if let Some(timeline) = &mut self.timeline {
+                timeline.relocate(|node| folding.places[node as usize]);
+            }
             self.drop_rare_lines();
             let max_bytes = self.budget.name_bytes / 2;
             // Most programs have few names, and renumbering visits all nodes.
@@ -396,7 +416,11 @@ impl Aggregator {
             sum,
         };
         let lines = self.lines.iter().map(line).collect();
-        self.builder.finish(functions, lines, self.bounds.clone())
+        let moments = |places: &[Option<u32>]| match &self.timeline {
+            Some(timeline) => timeline.finish(|node| places[node as usize]),
+            None => Moments::default(),
+        };
+        self.builder.finish_with(functions, lines, self.bounds.clone(), moments)
     }
 }
 

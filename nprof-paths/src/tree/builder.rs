@@ -12,7 +12,7 @@ use nprof_report::profile::{Sum, raise_bound};
 use rustc_hash::FxHashMap;
 
 use crate::tree::call_tree::{
-    Function, LineSum, NO_PARENT, Node, NodeIndex, Root, Tree, largest_first,
+    Function, LineSum, Moments, NO_PARENT, Node, NodeIndex, Root, Tree, largest_first,
 };
 
 /// Builds a [`Tree`] path by path. Functions are numbers that the caller chooses.
@@ -36,8 +36,10 @@ struct NewNode {
 /// The result of folding.
 #[derive(Debug)]
 pub struct Folding {
-    /// By old node, its node now. None if its samples are in `(other)`.
-    pub places: Vec<Option<u32>>,
+    /// By old node, the node that has its samples now.
+    pub places: Vec<u32>,
+    /// By node, whether it is `(other)`.
+    pub is_folded: Vec<bool>,
     /// By event, the most samples and the most weight of a subtree that was folded.
     pub bounds: Vec<Sum>,
 }
@@ -132,9 +134,8 @@ impl TreeBuilder {
             places.push(place as u32);
         }
         *self = folded;
-        // Lines of `(other)` would be lines of many functions.
-        let place = |place: u32| (!self.is_folded(place as NodeIndex, other)).then_some(place);
-        Folding { places: places.into_iter().map(place).collect(), bounds }
+        let is_folded = (0..self.len()).map(|node| self.is_folded(node, other)).collect();
+        Folding { places, is_folded, bounds }
     }
 
     /// True if a node has the samples of folded calls. A root of this name is the place of folded
@@ -234,6 +235,18 @@ impl TreeBuilder {
     /// `functions` are the functions by their numbers; `lines` the source lines, some perhaps in
     /// parts; `bounds` the samples that a path may lack, by event.
     pub fn finish(&self, functions: Vec<Function>, lines: Vec<LineSum>, bounds: Vec<Sum>) -> Tree {
+        self.finish_with(functions, lines, bounds, |_| Moments::default())
+    }
+
+    /// Returns the tree as [`Self::finish`], with the samples by thread and time that `moments` returns
+    /// for the new indices of all nodes; None if a node is dropped.
+    pub(super) fn finish_with(
+        &self,
+        functions: Vec<Function>,
+        lines: Vec<LineSum>,
+        bounds: Vec<Sum>,
+        moments: impl FnOnce(&[Option<u32>]) -> Moments,
+    ) -> Tree {
         // Functions are numbered by name, so that sorting by number sorts by name.
         let mut by_name: Vec<(Function, usize)> = functions.into_iter().zip(0..).collect();
         by_name.sort();
@@ -250,6 +263,7 @@ impl TreeBuilder {
         roots.sort_by_key(|root| (root.event, nodes[root.node].function));
         let mut tree = Tree { functions, nodes, roots, bounds, ..Tree::default() };
         tree.lines = sorted(lines, &new_index);
+        tree.moments = moments(&new_index);
         set_children(&mut tree);
         tree
     }

@@ -75,6 +75,32 @@ pub struct LineSum {
     pub sum: Sum,
 }
 
+/// The samples of a thread in a slice of time, with stacks that end at one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The node at which the stacks end.
+    pub node: NodeIndex,
+    /// Index into [`Moments::threads`].
+    pub thread: u32,
+    /// The number of the slice.
+    pub slice: u32,
+    /// The samples.
+    pub sum: Sum,
+}
+
+/// The samples of a tree by thread and time.
+#[derive(Clone, Debug, Default)]
+pub struct Moments {
+    /// The length of a slice.
+    pub slice_ns: u64,
+    /// The number of slices; 0 without samples.
+    pub slices: u32,
+    /// The labels of threads, escaped.
+    pub threads: Vec<String>,
+    /// By node, thread and slice.
+    pub moments: Vec<Moment>,
+}
+
 /// The call tree of all events.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
@@ -91,6 +117,8 @@ pub struct Tree {
     /// By event, the most samples, and the most weight, that a path may lack because its calls were
     /// folded to bound memory. Absent for events without folded calls.
     pub(super) bounds: Vec<Sum>,
+    /// The samples by thread and time; empty unless they were requested.
+    pub moments: Moments,
 }
 
 impl Tree {

@@ -9,3 +9,4 @@ pub mod invert;
 pub mod path_filter;
 pub mod recursion;
 pub mod same_paths;
+mod timeline;

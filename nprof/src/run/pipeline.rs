@@ -205,8 +205,8 @@ fn print_next(path: &Path) {
         (format!("nprof paths {file}"), "call paths with the most time"),
         (format!("nprof flat --by line {file}"), "source lines"),
         (
-            format!("nprof paths --format flamegraph -o flame.svg {file}"),
-            "a flame graph for browsers",
+            format!("nprof paths --format html -o nprof.html {file}"),
+            "a page for browsers: flame graph, functions, timeline",
         ),
     ] {
         // Nothing can be reported about a closed standard error.

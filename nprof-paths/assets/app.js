@@ -1,0 +1,296 @@
+// The page: what is selected, and the views of it.
+
+const profile = new Profile(JSON.parse(document.getElementById('profile').textContent));
+const byId = (id) => document.getElementById(id);
+const state = { tab: 'flame', event: 0, func: -1, search: '' };
+let sums, colors, isHit = null;
+
+const on = {
+  hover: (view, n, event) => {
+    if (n < 0) return tip(null);
+    tip(event, profile.names[view.tree.func[n]], numbers(view, n));
+  },
+  choose: (view, n) => details(view, n),
+  open: (view, n) => open_function(view.tree.func[n]),
+  zoom: () => chips(),
+};
+const flame = new Flame(document.querySelector('#flame .flame'), { on });
+const callersView = new Flame(document.querySelector('.callers'), { isUpsideDown: true, on: { ...on, zoom: undefined } });
+const calleesView = new Flame(document.querySelector('.callees'), { on: { ...on, zoom: undefined } });
+const table = new Table(byId('table'), profile, {
+  choose: (f) => choose_function(f),
+  hover: (f, event) => f < 0 ? tip(null) : tip(event, profile.names[f], function_line(f)),
+});
+const timeline = new Timeline(byId('timeline'), profile, { change: () => update(), tip });
+
+// Shows a name and a line about it beside the pointer; hides them without an event.
+function tip(event, name, line) {
+  const box = byId('tip');
+  box.hidden = !event;
+  if (!event) return;
+  box.replaceChildren();
+  add(box, 'b', '', name);
+  add(box, 'span', '', line);
+  const { width, height } = box.getBoundingClientRect();
+  box.style.left = Math.max(Math.min(event.clientX + 14, innerWidth - width - 8), 4) + 'px';
+  box.style.top = (event.clientY + height + 28 > innerHeight ? event.clientY - height - 12 : event.clientY + 18) + 'px';
+}
+
+function unit() { return profile.events[state.event].unit; }
+
+// Returns the line on a call: its image, and its part of the selected samples.
+function numbers(view, n) {
+  const { tree } = view, f = tree.func[n];
+  const text = (part) => `${percent(share(part, sums.whole))} % ± ${percent(margin(part, sums.whole, profile.z))}`;
+  if (tree !== profile.tree) {
+    const part = tree.total[n] / Math.max(sums.whole.weight, 1e-9);
+    return `${percent(part)} % · ${amount(tree.total[n], unit())} · ${profile.images[profile.image_of[f]]}`;
+  }
+  const total = sums.all.at(n), own = sums.own.at(n);
+  const image = tree.depth[n] === 0 ? 'command' : profile.images[profile.image_of[f]];
+  return `total ${text(total)} · self ${text(own)}\n${amount(total.weight, unit())} · ${count(total.samples)} samples · ${image}`;
+}
+
+function details(view, n) {
+  const shown = n >= 0 ? view.tree.func[n] : state.func;
+  const isCommand = n >= 0 && view.tree === profile.tree && view.tree.depth[n] === 0;
+  byId('name').textContent = shown < 0 ? '' : profile.names[shown];
+  byId('numbers').textContent = n >= 0 ? numbers(view, n).replace('\n', ' · ') : shown < 0 ? hint() : function_line(shown);
+  const button = byId('show-callers');
+  button.hidden = shown < 0 || isCommand || state.tab === 'functions' && shown === state.func;
+  button.onclick = () => open_function(shown);
+}
+
+function hint() {
+  return 'Click a call to zoom, double-click it for its callers and callees. Drag on the timeline to select time.';
+}
+
+function function_line(f) {
+  const text = (part) => `${percent(share(part, sums.whole))} % ± ${percent(margin(part, sums.whole, profile.z))}`;
+  const [self, total] = [sums.self.at(f), sums.total.at(f)];
+  return `self ${text(self)} · total ${text(total)} · ${amount(total.weight, unit())} · ${profile.images[profile.image_of[f]]}`;
+}
+
+function open_function(f) {
+  state.tab = 'functions';
+  choose_function(f);
+  show_tab();
+}
+
+function choose_function(f) {
+  state.func = f;
+  table.choose(f);
+  show_sandwich();
+  details(table, -1);
+  save();
+}
+
+function show_sandwich() {
+  if (state.tab !== 'functions') return;
+  if (state.func < 0 && table.order.length > 0) {
+    state.func = table.order[0];
+    table.choose(state.func);
+  }
+  const f = state.func;
+  if (f < 0) return;
+  byId('chosen').textContent = profile.names[f];
+  callersView.show(callers(profile, sums.all.weight, f), colors, label, isHit);
+  calleesView.show(callees(profile, sums.all.weight, f), colors, label, isHit);
+}
+
+const shortNames = [];
+function label(f) {
+  return shortNames[f] ??= short_name(profile.names[f]);
+}
+
+// Computes the sums of the selection and shows them in all views.
+function update() {
+  const { from, to, tracks } = timeline;
+  sums = profile.sums({ event: state.event, from, to, tracks });
+  colors ??= new Colors(profile, sums);
+  colors.set_dark(document.documentElement.dataset.theme === 'dark');
+  profile.tree.total = sums.all.weight;
+  find();
+  timeline.show(state.event, colors);
+  flame.show(profile.tree, colors, label, isHit);
+  table.show(sums, profile.z, isHit);
+  show_sandwich();
+  details(flame, flame.chosen);
+  chips();
+  const all = profile.events[state.event].samples, { samples, weight } = sums.whole;
+  const part = samples < all ? `${count(samples)} of ${count(all)}` : count(all);
+  byId('counted').textContent = `${part} samples · ${amount(weight, unit())}`;
+  save();
+}
+
+// Sets the functions that the search finds, and the share of samples that they are in.
+function find() {
+  const wanted = state.search.toLowerCase(), { tree, names, images, image_of } = profile;
+  byId('matches').textContent = '';
+  isHit = null;
+  if (wanted === '') return;
+  isHit = Uint8Array.from(names, (name, f) => name.toLowerCase().includes(wanted)
+    || images[image_of[f]].toLowerCase().includes(wanted) ? 1 : 0);
+  let weight = 0;
+  for (let n = 0; n < tree.count;) {
+    const isFound = tree.depth[n] > 0 && isHit[tree.func[n]];
+    // Calls below are in the same samples.
+    if (isFound) weight += sums.all.weight[n];
+    n = isFound ? tree.end[n] : n + 1;
+  }
+  byId('matches').textContent = percent(share({ weight }, sums.whole)) + ' %';
+}
+
+function chip(text, remove) {
+  const button = add(byId('chips'), 'button', 'chip', text);
+  button.addEventListener('click', remove);
+}
+
+function chips() {
+  byId('chips').replaceChildren();
+  const { from, to, tracks } = timeline, time = (slice) => seconds(slice * profile.slice_ns);
+  if (from > 0 || to < profile.slices) chip(`${time(from)} – ${time(to)}`, () => timeline.select(0, profile.slices));
+  for (const track of tracks) {
+    chip(profile.tracks[track], () => {
+      tracks.delete(track);
+      update();
+    });
+  }
+  const z = flame.zoomed;
+  if (z >= 0 && state.tab === 'flame') chip('in ' + label(profile.tree.func[z]), () => flame.zoom(-1));
+}
+
+function show_tab() {
+  // Hidden views have no size: they are drawn when they are shown.
+  for (const tab of document.querySelectorAll('[role=tab]')) {
+    const isShown = tab.dataset.tab === state.tab;
+    tab.setAttribute('aria-selected', isShown);
+    byId(tab.dataset.tab).hidden = !isShown;
+  }
+  show_sandwich();
+  if (sums) details(flame, state.tab === 'flame' ? flame.chosen : -1);
+  chips();
+  save();
+}
+
+// Keeps the selection in the address, so that a link can show it.
+function save() {
+  const words = new URLSearchParams();
+  if (state.tab !== 'flame') words.set('tab', state.tab);
+  if (state.event > 0) words.set('event', state.event);
+  if (timeline.from > 0 || timeline.to < profile.slices) {
+    words.set('time', [timeline.from, timeline.to].map((slice) => slice * profile.slice_ns / 1e9).join('..'));
+  }
+  if (timeline.tracks.size > 0) words.set('threads', [...timeline.tracks].join(','));
+  if (state.func >= 0 && state.tab === 'functions') words.set('function', state.func);
+  if (state.search) words.set('search', state.search);
+  try {
+    history.replaceState(null, '', '#' + words);
+  } catch {
+    // Some browsers refuse it for files, or for many changes a second.
+  }
+}
+
+function restore() {
+  const words = new URLSearchParams(location.hash.slice(1));
+  const number = (text, end) => Number.isInteger(+text) && +text >= 0 && +text < end ? +text : -1;
+  if (['functions', 'recording'].includes(words.get('tab'))) state.tab = words.get('tab');
+  state.event = Math.max(number(words.get('event') ?? 0, profile.events.length), 0);
+  const [from, to] = (words.get('time') ?? '').split('..').map((time) => Math.round(time * 1e9 / profile.slice_ns));
+  if (from >= 0 && to > from) [timeline.from, timeline.to] = [from, Math.min(to, profile.slices)];
+  for (const track of (words.get('threads') ?? '').split(',')) {
+    if (track !== '' && number(track, profile.tracks.length) >= 0) timeline.tracks.add(+track);
+  }
+  state.func = words.has('function') ? number(words.get('function'), profile.names.length) : -1;
+  table.chosen = state.func;
+  state.search = byId('search').value = words.get('search') ?? '';
+}
+
+function set_dark(isDark) {
+  document.documentElement.dataset.theme = isDark ? 'dark' : 'light';
+}
+
+const KEYS = [
+  ['/', 'search'], ['1 2 3', 'flame graph, functions, recording'], ['arrows', 'go to calls above, below and beside; rows of the table'],
+  ['Enter', 'zoom to the call'], ['Backspace', 'zoom out by one call'], ['c', 'callers and callees of the call'],
+  ['Esc', 'show everything again, step by step'], ['t', 'dark or light'], ['?', 'these keys'],
+];
+
+// Takes back the latest restriction: search, zoom, threads, time.
+function escape() {
+  if (state.search) {
+    state.search = byId('search').value = '';
+    return update();
+  }
+  if (flame.zoomed >= 0) return flame.zoom(-1);
+  timeline.tracks.clear();
+  [timeline.from, timeline.to] = [0, profile.slices];
+  update();
+}
+
+function press(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || byId('help').open) return;
+  if (event.target.matches?.('input, select')) {
+    if (event.key === 'Escape') {
+      event.target.blur();
+      escape();
+    }
+    return;
+  }
+  const chosen = flame.chosen >= 0 && profile.tree.depth[flame.chosen] > 0 ? profile.tree.func[flame.chosen] : -1;
+  const action = {
+    '/': () => byId('search').focus(), Escape: escape, t: () => byId('theme').click(), '?': () => byId('help').showModal(),
+    c: () => chosen >= 0 && open_function(chosen),
+    1: () => byId('tab-flame').click(), 2: () => byId('tab-functions').click(), 3: () => byId('tab-recording').click(),
+  }[event.key];
+  if (action) {
+    action();
+    event.preventDefault();
+  }
+}
+
+function begin() {
+  document.title = 'nprof: ' + profile.command;
+  byId('command').textContent = byId('command').title = profile.command;
+  profile.events.forEach((event, index) => { add(byId('event'), 'option', '', event.name).value = index; });
+  byId('event').hidden = profile.events.length < 2;
+  const facts = add(byId('recording'), 'table');
+  for (const [name, value] of profile.facts) {
+    const row = add(facts, 'tr');
+    add(row, 'th', '', name);
+    add(row, 'td', '', value);
+  }
+  for (const note of profile.notes) add(byId('recording'), 'p', '', note);
+  for (const [key, text] of KEYS) {
+    add(byId('help').querySelector('dl'), 'dt', '', key);
+    add(byId('help').querySelector('dl'), 'dd', '', text);
+  }
+  restore();
+  byId('event').value = state.event;
+  set_dark(matchMedia('(prefers-color-scheme: dark)').matches);
+  update();
+  show_tab();
+  byId('event').addEventListener('change', () => {
+    state.event = +byId('event').value;
+    colors = null;
+    update();
+  });
+  byId('search').addEventListener('input', () => {
+    state.search = byId('search').value;
+    update();
+  });
+  byId('theme').addEventListener('click', () => {
+    set_dark(document.documentElement.dataset.theme !== 'dark');
+    update();
+  });
+  byId('help-button').addEventListener('click', () => byId('help').showModal());
+  for (const tab of document.querySelectorAll('[role=tab]')) {
+    tab.addEventListener('click', () => {
+      state.tab = tab.dataset.tab;
+      show_tab();
+    });
+  }
+  addEventListener('keydown', press);
+}
+
+begin();

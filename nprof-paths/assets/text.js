@@ -1,0 +1,81 @@
+// Numbers and names as text, and margins of error.
+
+// Returns the margin of error of a share, as a fraction: the distance to the farther end of its Wilson
+// score interval, as in nprof-flat.
+function margin(part, whole, z) {
+  const n = effective(part, whole);
+  if (n === 0) return 1;
+  const p = share(part, whole), z2 = z * z;
+  const center = (p + z2 / (2 * n)) / (1 + z2 / n);
+  const half = z / (1 + z2 / n) * Math.sqrt(p * (1 - p) / n + z2 / (4 * n * n));
+  return Math.abs(center - p) + half;
+}
+
+function share(part, whole) {
+  return whole.weight > 0 ? Math.min(part.weight / whole.weight, 1) : 0;
+}
+
+// Returns the number of samples of equal weight with the same sampling error.
+function effective(part, whole) {
+  const equal = (sum) => sum.squares > 0 ? Math.min(sum.weight * sum.weight / sum.squares, sum.samples) : 0;
+  const ofWhole = equal(whole), p = share(part, whole);
+  if (ofWhole === 0 || p === 0 || p === 1) return ofWhole;
+  const rest = {
+    samples: whole.samples - part.samples, weight: whole.weight - part.weight,
+    squares: Math.max(whole.squares - part.squares, 0),
+  };
+  const variance = ((1 - p) ** 2 * part.squares + p * p * rest.squares) / whole.weight ** 2;
+  const ofRow = p * (1 - p) / variance;
+  if (ofRow <= ofWhole) return ofRow;
+  const own = Math.min(equal(part), equal(rest));
+  return Math.min(1 / ((own / ofRow + 4 / ofWhole) / (own + 4)), whole.samples);
+}
+
+function percent(fraction) {
+  return (100 * fraction).toFixed(2);
+}
+
+// Returns an amount in the unit of an event.
+function amount(value, unit) {
+  const scaled = (steps) => {
+    let [size, name] = steps[0];
+    for (const step of steps) if (Math.abs(value) >= step[0]) [size, name] = step;
+    const number = value / size;
+    return number.toFixed(number >= 100 || number === 0 ? 0 : number >= 10 ? 1 : 2) + ' ' + name;
+  };
+  if (unit === 'ns') return scaled([[1, 'ns'], [1e3, 'µs'], [1e6, 'ms'], [1e9, 's']]);
+  if (unit === 'bytes' || unit === 'byte') return scaled([[1, 'B'], [1024, 'KiB'], [1048576, 'MiB'], [1073741824, 'GiB']]);
+  return Math.round(value).toLocaleString('en') + (unit && unit !== 'count' ? ' ' + unit : '');
+}
+
+function count(number) {
+  return Math.round(number).toLocaleString('en');
+}
+
+function seconds(ns) {
+  return (ns / 1e9).toFixed(ns < 1e8 ? 4 : ns < 1e10 ? 3 : 2) + ' s';
+}
+
+// Returns the name of a function without parameters and arguments of templates.
+function short_name(name) {
+  if (!/[<(]/.test(name) || name.includes('/') || name.includes('+0x')) return name;
+  let short = '', depth = 0;
+  for (let i = 0; i < name.length; i++) {
+    const c = name[i];
+    const isOperator = /operator[<>()-]{0,2}$/.test(short) && depth === 0;
+    if ((c === '<' || c === '(') && !isOperator && !name.startsWith('(anonymous', i) && short !== '') depth++;
+    else if ((c === '>' || c === ')') && depth > 0) depth--;
+    else if (depth === 0) short += c;
+  }
+  short = short.replace(/( const| volatile| &&?)+$/, '').trim();
+  return depth === 0 && short !== '' ? short : name;
+}
+
+// Adds an element with text. Names of programs are outside data: they are never markup.
+function add(parent, tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  parent.append(element);
+  return element;
+}

@@ -1,0 +1,155 @@
+// The timeline: a row for each thread, with a brush that selects time, and labels that select threads.
+
+const LABEL = 170;
+const AXIS = 18;
+const TRACK = 22;
+const MAX_TRACKS = 300;
+
+class Timeline {
+  constructor(box, profile, on) {
+    Object.assign(this, { box, profile, on });
+    this.canvas = box.querySelector('canvas');
+    this.from = 0;
+    this.to = profile.slices;
+    this.tracks = new Set();
+    this.canvas.addEventListener('mousedown', (event) => this.press(event));
+    this.canvas.addEventListener('mousemove', (event) => this.hover(event));
+    this.canvas.addEventListener('mouseleave', () => on.tip(null));
+    this.canvas.addEventListener('dblclick', () => this.select(0, profile.slices));
+    new ResizeObserver(() => this.draw()).observe(box);
+  }
+
+  show(event, colors) {
+    const rows = this.profile.activity(event);
+    this.colors = colors;
+    this.unit = this.profile.events[event].unit;
+    this.isTime = this.unit === 'ns';
+    const sum = (row) => row.reduce((a, b) => a + b, 0);
+    this.order = rows.map((row, track) => ({ track, weight: sum(row) })).filter((row) => row.weight > 0)
+      .sort((a, b) => b.weight - a.weight || a.track - b.track).slice(0, MAX_TRACKS);
+    this.rows = rows;
+    // Full height is a thread that runs all the time, or the largest number of an event of counts.
+    this.full = this.profile.slice_ns;
+    if (!this.isTime) this.full = this.order.reduce((max, row) => Math.max(max, ...rows[row.track]), 1);
+    this.draw();
+  }
+
+  get plot() { return Math.max(this.box.clientWidth - LABEL - 12, 10); }
+
+  x(slice) { return LABEL + slice / this.profile.slices * this.plot; }
+
+  draw() {
+    if (!this.order) return;
+    const { canvas, colors, profile, plot } = this, ratio = window.devicePixelRatio || 1;
+    const width = this.box.clientWidth, height = AXIS + this.order.length * TRACK + 4;
+    Object.assign(canvas.style, { width: width + 'px', height: height + 'px' });
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    const context = canvas.getContext('2d');
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.fillStyle = colors.back;
+    context.fillRect(0, 0, width, height);
+    context.font = '11px system-ui, sans-serif';
+    context.textBaseline = 'middle';
+    this.draw_axis(context, height);
+    this.order.forEach(({ track }, row) => this.draw_track(context, track, AXIS + row * TRACK));
+    if (this.from > 0 || this.to < profile.slices) {
+      context.fillStyle = colors.dark ? '#0009' : '#ffffffa8';
+      context.fillRect(LABEL, AXIS, this.x(this.from) - LABEL, height);
+      context.fillRect(this.x(this.to), AXIS, LABEL + plot - this.x(this.to), height);
+      context.fillStyle = colors.accent;
+      for (const slice of [this.from, this.to]) context.fillRect(this.x(slice) - 1, AXIS - 4, 2, height);
+    }
+  }
+
+  draw_axis(context, height) {
+    const { colors, profile } = this, length = profile.slices * profile.slice_ns / 1e9;
+    const wanted = length / Math.max(this.plot / 110, 1), power = 10 ** Math.floor(Math.log10(wanted));
+    const step = [1, 2, 5, 10].map((factor) => factor * power).find((tick) => tick >= wanted);
+    for (let tick = 0; tick * step <= length * 1.0001; tick++) {
+      const x = LABEL + tick * step / length * this.plot;
+      context.fillStyle = colors.line;
+      context.fillRect(Math.round(x), AXIS - 4, 1, height);
+      context.fillStyle = colors.muted;
+      const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+      context.fillText((tick * step).toFixed(digits) + ' s', x + 4, AXIS / 2 - 1);
+    }
+  }
+
+  draw_track(context, track, y) {
+    const { colors, profile, plot } = this, row = this.rows[track];
+    const isOn = this.tracks.size === 0 || this.tracks.has(track);
+    context.fillStyle = isOn ? colors.muted : colors.off;
+    if (this.tracks.has(track)) context.fillStyle = colors.accent;
+    let label = profile.tracks[track];
+    while (label.length > 3 && context.measureText(label).width > LABEL - 20) label = label.slice(0, -2) + '…';
+    context.fillText(label, 14, y + TRACK / 2);
+    context.fillStyle = isOn ? colors.accent : colors.line;
+    // A column of pixels shows the mean of its slices.
+    for (let pixel = 0; pixel < plot; pixel++) {
+      const first = pixel / plot * profile.slices, last = (pixel + 1) / plot * profile.slices;
+      let sum = 0, slices = 0;
+      for (let slice = Math.floor(first); slice < last && slice < profile.slices; slice++) {
+        sum += row[slice];
+        slices++;
+      }
+      const level = Math.min(sum / Math.max(slices, 1) / this.full, 1);
+      if (level > 0) {
+        const size = Math.max(level * (TRACK - 5), 1);
+        context.fillRect(LABEL + pixel, y + TRACK - 2 - size, 1, size);
+      }
+    }
+    context.fillStyle = colors.line;
+    context.fillRect(LABEL, y + TRACK - 2, plot, 1);
+  }
+
+  slice_at(event) {
+    const x = event.clientX - this.canvas.getBoundingClientRect().left;
+    return Math.min(Math.max((x - LABEL) / this.plot * this.profile.slices, 0), this.profile.slices);
+  }
+
+  track_at(event) {
+    const y = event.clientY - this.canvas.getBoundingClientRect().top;
+    return this.order[Math.floor((y - AXIS) / TRACK)]?.track;
+  }
+
+  press(event) {
+    const x = event.clientX - this.canvas.getBoundingClientRect().left;
+    if (x < LABEL) {
+      const track = this.track_at(event);
+      if (track === undefined) return;
+      if (!(event.ctrlKey || event.shiftKey || event.metaKey) && !this.tracks.has(track)) this.tracks.clear();
+      if (!this.tracks.delete(track)) this.tracks.add(track);
+      this.on.change();
+      return;
+    }
+    const start = this.slice_at(event);
+    const move = (event) => {
+      const at = this.slice_at(event);
+      if (Math.abs(at - start) / this.profile.slices * this.plot < 3) return;
+      this.select(Math.floor(Math.min(at, start)), Math.ceil(Math.max(at, start)));
+    };
+    const release = () => {
+      removeEventListener('mousemove', move);
+      removeEventListener('mouseup', release);
+    };
+    addEventListener('mousemove', move);
+    addEventListener('mouseup', release);
+    event.preventDefault();
+  }
+
+  // Selects a part of the time, in slices.
+  select(from, to) {
+    if (from === this.from && to === this.to) return;
+    [this.from, this.to] = [from, to];
+    this.on.change();
+  }
+
+  hover(event) {
+    const track = this.track_at(event), slice = Math.floor(this.slice_at(event));
+    if (track === undefined || slice >= this.profile.slices) return this.on.tip(null);
+    const value = this.rows[track][slice];
+    const used = this.isTime ? (100 * value / this.full).toFixed(0) + ' %' : amount(value, this.unit);
+    this.on.tip(event, this.profile.tracks[track], `at ${seconds(slice * this.profile.slice_ns)}: ${used}`);
+  }
+}

@@ -1,0 +1,226 @@
+//! Pages in a browser: Chromium runs the script of the page, then prints the document. Its numbers are
+//! those of nprof-flat.
+
+use std::fmt::Write as _;
+
+use nprof_tests::{Shell, have, rows};
+
+/// Names with the markup of HTML and the ends of scripts; the second one as text streams escape controls.
+const HOSTILE: [&str; 3] = [
+    "</script><script>document.title='injected'</script>",
+    "f<img src=x onerror=document.title='injected'>(\\x1b[31m)",
+    "<!--\"'&amp;`${1}\\\\",
+];
+
+/// Returns a text stream with two threads, recursion, samples of two weights, and hostile names.
+fn recording() -> String {
+    let mut text = "@nprof | 1.1 | run=0x1 | clock=monotonic | command=./</script> & co\n\
+        @event | id=1 | name=cpu-clock | unit=ns | measure=cpu-time | frequency=997\n\
+        @event | id=2 | name=blocked | unit=ns | measure=wait-time | period=1\n\
+        I | 1 | elf | - | /bin/prog\nI | 2 | elf | - | /lib/libhot.so\n\
+        T | 1 | 0 | 7 | 7 | 0 | main</td>\nT | 2 | 1 | 7 | 8 | 0 | worker\n"
+        .to_owned();
+    let names = ["main", "walk(node*)", "leaf"].into_iter().chain(HOSTILE);
+    for (number, name) in (1..).zip(names) {
+        let image = if number == 3 { 2 } else { 1 };
+        let _ = writeln!(text, "U | {number} | {name} | -");
+        let _ = writeln!(text, "F | {number} | {image} | {:#x} | u", number * 16);
+        let _ = writeln!(text, "Y | {number} | named | {number},0,0,0");
+    }
+    // main calls walk, which calls itself and leaf; main calls each hostile function.
+    text += "N | 1 | 0 | 1 | 2 | 2 | 3\nN | 5 | 1 | 4\nN | 6 | 1 | 5\nN | 7 | 1 | 6\n";
+    let (mut samples, mut time) = (0, 1000);
+    for number in 0..600_u64 {
+        time += 1_003_009;
+        // The first half of the time is that of the first thread, mostly in leaf.
+        let (task, node) = match number {
+            0..300 => (1, [4, 4, 3, 2, 5][number as usize % 5]),
+            _ => (2, [6, 7, 4, 6][number as usize % 4]),
+        };
+        let _ = writeln!(text, "S | {time} | 1 | {task} | 0 | {node} | 1003009 | 1");
+        if number % 7 == 0 {
+            let weight = 1000 + number * number * 31;
+            let _ = writeln!(text, "S | {time} | 2 | {task} | 0 | {node} | {weight} | 1");
+            samples += 1;
+        }
+        samples += 1;
+    }
+    let records = 2 + 2 + 2 + 6 + 4 + samples;
+    let _ = writeln!(
+        text,
+        "@end | reason=exit | status=0 | samples={samples} | records={records} | lost=0"
+    );
+    text.replace(" | ", "\t")
+}
+
+/// Returns the document of a page after its script has run, with a selection in the address.
+fn document(shell: &Shell, selection: &str) -> String {
+    let run = shell.run(&format!(
+        "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+         --disable-background-networking --disable-component-update --disable-sync \
+         --user-data-dir=profile --window-size=1200,900 --virtual-time-budget=5000 --dump-dom \
+         \"file://$PWD/x.html#{selection}\" 2> chromium.log"
+    ));
+    let log = String::from_utf8_lossy(&shell.read("chromium.log")).into_owned();
+    assert_eq!(run.status, 0, "{log}");
+    assert!(!log.contains("Uncaught") && !log.contains("Content Security Policy"), "{log}");
+    run.out
+}
+
+/// A row of the table: cells as in the document, and as nprof-flat has them.
+#[derive(Debug, PartialEq, Eq)]
+struct Shown {
+    function: String,
+    image: String,
+    samples: String,
+    /// Share and margin, in per cent.
+    self_: [String; 2],
+    total: [String; 2],
+}
+
+/// Returns the rows of the table in a document.
+fn shown(document: &str) -> Vec<Shown> {
+    let mut shown = Vec::new();
+    let rows = document.split("<div class=\"row").skip(1);
+    // Not the element that has all rows.
+    for row in rows.filter(|row| row.starts_with(['"', ' '])) {
+        let cell = |name: &str| {
+            let begin = row.find(&format!("cell c-{name}")).expect(row);
+            let cell = &row[begin..];
+            let cell = &cell[cell.find('>').expect(cell) + 1..];
+            cell[..cell.find("</div>").expect(cell)].to_owned()
+        };
+        let pair = |name: &str| {
+            let cell = cell(name);
+            let numbers = cell.split_once("</i>").expect(&cell).1;
+            let (share, margin) = numbers.split_once("<small>").expect(&cell);
+            [share.to_owned(), margin.replace("</small>", "")]
+        };
+        shown.push(Shown {
+            function: cell("function"),
+            image: cell("image"),
+            samples: cell("samples").replace(',', ""),
+            self_: pair("self"),
+            total: pair("total"),
+        });
+    }
+    shown
+}
+
+/// Returns the rows of nprof-flat for a selection, as the page shows them.
+fn expected(shell: &Shell, options: &str) -> Vec<Shown> {
+    let tsv = shell.run(&format!("nprof-flat --rebase --format tsv {options} x.nprof")).quiet();
+    let percent = |number: f64| format!("{number:.2}");
+    let markup = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    rows(&tsv)
+        .iter()
+        .map(|row| Shown {
+            function: markup(row.text("function")),
+            image: markup(row.text("image")),
+            samples: row.text("self_samples").to_owned(),
+            self_: ["self_percent", "self_margin"].map(|column| percent(row.number(column))),
+            total: ["total_percent", "total_margin"].map(|column| percent(row.number(column))),
+        })
+        .collect()
+}
+
+fn sorted(mut rows: Vec<Shown>) -> Vec<Shown> {
+    rows.sort_by(|a, b| a.function.cmp(&b.function));
+    rows
+}
+
+fn page() -> Option<Shell> {
+    if !have(&["chromium"]) {
+        return None;
+    }
+    let shell = Shell::new();
+    shell.write("x.nprof", recording());
+    shell.run("nprof-paths --format html -o x.html x.nprof").quiet();
+    Some(shell)
+}
+
+#[test]
+fn numbers_of_page_are_those_of_nprof_flat() {
+    let Some(shell) = page() else { return };
+    // Slices are 1 ms long, from the first sample on.
+    for (selection, options) in [
+        ("", "--match event=cpu-clock"),
+        ("&event=1", "--match event=blocked"),
+        ("&time=0.1..0.35", "--match event=cpu-clock --time 100ms..350ms"),
+        ("&event=1&time=0.2..0.5", "--match event=blocked --time 200ms..500ms"),
+        ("&threads=1", "--match event=cpu-clock --match thread=worker"),
+    ] {
+        let expected = sorted(expected(&shell, options));
+        assert!(expected.len() >= 3, "{options}: {expected:?}");
+        let document = document(&shell, &format!("tab=functions{selection}"));
+        assert_eq!(sorted(shown(&document)), expected, "{options}");
+    }
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let Some(shell) = page() else { return };
+    let document = document(&shell, "tab=functions&search=img");
+    assert!(document.contains("<title>nprof: ./&lt;/script&gt; &amp; co</title>"), "{document}");
+    assert!(!document.contains("<img") && !document.contains("injected'</script>"), "{document}");
+    // The search finds the function; its name in the document is text.
+    let shown = shown(&document);
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    assert!(shown[0].function.starts_with("f&lt;img src=x"), "{shown:?}");
+}
+
+#[test]
+fn page_loads_nothing() {
+    let shell = Shell::new();
+    shell.write("x.nprof", recording());
+    let page = shell.run("nprof-paths --format html x.nprof").quiet();
+    assert!(page.contains("default-src 'none'"), "{page}");
+    for reference in ["http:", "https:", "src=\"", "href=", "url(", "@import", "fetch(", "import("]
+    {
+        assert!(!page.contains(reference), "{reference}");
+    }
+    // The same input gives the same bytes.
+    assert_eq!(shell.run("nprof-paths --format html x.nprof").quiet(), page);
+}
+
+#[test]
+fn page_of_100000_calls_is_below_2_mb() {
+    let shell = Shell::new();
+    let mut text = "@nprof\t1.1\trun=0x1\tclock=monotonic\tcommand=wide\n\
+        @event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\tfrequency=997\n\
+        I\t1\telf\t-\t/bin/wide\nT\t1\t0\t7\t7\t0\twide\n"
+        .to_owned();
+    for function in 1..=400 {
+        let _ = writeln!(
+            text,
+            "U\t{function}\tns::function_{function}(int)\t-\nF\t{function}\t1\t{function:#x}0\tu\nY\t{function}\tnamed\t{function},0,0,0"
+        );
+    }
+    // 300 callers with 300 callees each, and a sample of each path.
+    let (mut node, mut records) = (0_u64, 3 + 400);
+    let mut samples = String::new();
+    for caller in 1..=300 {
+        node += 1;
+        let parent = node;
+        let _ = writeln!(text, "N\t{node}\t0\t{caller}");
+        records += 1;
+        for callee in 1..=300 {
+            node += 1;
+            let _ = writeln!(text, "N\t{node}\t{parent}\t{callee}");
+            let _ = writeln!(samples, "S\t{}\t1\t1\t0\t{node}\t1003009\t1", node * 1_003_009);
+            records += 2;
+        }
+    }
+    let _ = writeln!(
+        text,
+        "{samples}@end\treason=exit\tstatus=0\tsamples=90000\trecords={records}\tlost=0"
+    );
+    shell.write("x.nprof", text);
+    shell.run("nprof-paths --format html -o x.html x.nprof").quiet();
+    let length = shell.read("x.html").len();
+    assert!((200_000..2_000_000).contains(&length), "{length}");
+    if have(&["chromium"]) {
+        let all = document(&shell, "tab=functions");
+        assert!(all.contains(">90,000 samples"), "{}", &all[..2000]);
+    }
+}
