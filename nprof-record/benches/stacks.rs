@@ -12,8 +12,8 @@ use object::{Object, ObjectSection, ObjectSymbol};
 
 use nprof_object::{ImageAddress, ImageOffset, RuntimeAddress};
 use nprof_record::convert::dictionary::{Dictionary, FrameKey, Sink};
-use nprof_unwind::arch;
 use nprof_unwind::arch::rule::{Cfa, RegisterRule, UnwindRule};
+use nprof_unwind::arch::{self, Machine};
 use nprof_unwind::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
 use nprof_unwind::unwind::stack_copy::StackCopy;
 use nprof_unwind::unwind::{CodeMap, FrameState, Registers, UnwindInfo, unwind};
@@ -36,7 +36,7 @@ fn own_tables() -> (UnwindSections, Vec<u64>) {
     let tables = UnwindSections {
         eh_frame: table(".eh_frame"),
         eh_frame_hdr: table(".eh_frame_hdr"),
-        ..UnwindSections::default()
+        ..UnwindSections::new(Machine::NATIVE)
     };
     let functions = file.symbols().filter(|symbol| symbol.kind() == object::SymbolKind::Text);
     (tables, functions.map(|symbol| symbol.address()).filter(|&address| address != 0).collect())

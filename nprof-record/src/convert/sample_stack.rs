@@ -139,7 +139,7 @@ mod tests {
             let saved = if address >= 0x3000 {
                 RegisterRule::Undefined
             } else {
-                arch::PUSHED_RETURN_ADDRESS
+                arch::RETURN_ADDRESS_BELOW_CFA
             };
             let rule = UnwindRule {
                 cfa: Cfa::Register(arch::SP, 8),

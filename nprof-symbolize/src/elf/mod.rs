@@ -7,6 +7,7 @@ pub(crate) mod function_symbols;
 pub(crate) mod gnu_property;
 pub(crate) mod headers;
 pub(crate) mod plt;
+mod plt_aarch64;
 mod plt_stub;
 mod plt_x86_64;
 pub(crate) mod symbol_table;

@@ -14,8 +14,8 @@ use object::{Endianness, ReadRef};
 
 use super::headers::{Headers, Section};
 use super::plt_stub::PltStub;
-use super::plt_x86_64;
 use super::symbol_table::{Binding, SymbolTableBuilder};
+use super::{plt_aarch64, plt_x86_64};
 
 /// The largest section of stubs or relocations that is read.
 const MAX_BYTES: u64 = 256 << 20;
@@ -60,6 +60,7 @@ fn stub_finder(headers: &Headers) -> Option<FindStubs> {
     match headers.machine {
         // x32 has this machine and 32-bit headers; its stubs are not known.
         machine if machine == elf::EM_X86_64.0 && headers.is_64 => Some(plt_x86_64::find_stubs),
+        machine if machine == elf::EM_AARCH64.0 && headers.is_64 => Some(plt_aarch64::find_stubs),
         _ => None,
     }
 }

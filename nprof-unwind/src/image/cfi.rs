@@ -14,9 +14,8 @@ use gimli::{
 use nprof_object::ImageAddress;
 use rustc_hash::FxHashMap;
 
-use crate::arch;
-use crate::arch::Plt;
 use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
+use crate::arch::{Machine, Plt};
 
 /// The most addresses with a cached rule per image; the cache is cleared when it is full.
 const MEMO_MAX: usize = 1 << 18;
@@ -55,8 +54,10 @@ impl UnwindSection {
 }
 
 /// The sections of a file for unwinding.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct UnwindSections {
+    /// The architecture of the code.
+    pub machine: Machine,
     /// The image address of `.text`.
     pub text: u64,
     /// The image address of `.got`.
@@ -69,6 +70,14 @@ pub struct UnwindSections {
     pub debug_frame: Option<UnwindSection>,
     /// Procedure linkage tables, for addresses that no table covers.
     pub plts: Vec<Plt>,
+}
+
+impl UnwindSections {
+    /// Returns no sections.
+    pub fn new(machine: Machine) -> Self {
+        let (eh_frame, eh_frame_hdr, debug_frame) = (None, None, None);
+        Self { machine, text: 0, got: 0, eh_frame, eh_frame_hdr, debug_frame, plts: Vec::new() }
+    }
 }
 
 /// The index from addresses to frame description entries (FDE).
@@ -92,6 +101,7 @@ enum TableSection {
 pub struct UnwindTables {
     parts: Vec<(TableSection, FdeIndex)>,
     plts: Vec<Plt>,
+    machine: Machine,
     bases: BaseAddresses,
     context: Box<UnwindContext<usize>>,
     /// The rules by address. None where no table covers it.
@@ -116,12 +126,12 @@ impl UnwindTables {
                     bases = bases.set_eh_frame_hdr(header.address);
                     FdeIndex::Header(header)
                 }
-                None => FdeIndex::Own(index(&EhFrame::from(frames.slice()), &bases)),
+                None => FdeIndex::Own(index(&eh_frame(&frames, tables.machine), &bases)),
             };
             parts.push((TableSection::Eh(frames), index));
         }
         if let Some(frames) = tables.debug_frame {
-            let own = index(&debug_frame(&frames), &bases);
+            let own = index(&debug_frame(&frames, tables.machine), &bases);
             parts.push((TableSection::Debug(frames), FdeIndex::Own(own)));
         }
         if parts.is_empty() {
@@ -132,6 +142,7 @@ impl UnwindTables {
             fixed_bytes: CONTEXT_BYTES + sizes.sum::<usize>(),
             parts,
             plts: tables.plts,
+            machine: tables.machine,
             bases,
             context: Box::default(),
             memo: FxHashMap::default(),
@@ -156,7 +167,7 @@ impl UnwindTables {
         }
         let rule = match self.read(address.0) {
             Some(rule) => Some(rule),
-            None => self.plts.iter().find_map(|plt| plt.rule(address)),
+            None => self.plts.iter().find_map(|plt| plt.rule(address, self.machine)),
         };
         let rule = rule.map(|rule| self.unique(rule));
         self.memo.insert(address, rule.clone());
@@ -175,16 +186,15 @@ impl UnwindTables {
 
     /// Evaluates the first table that covers an address.
     fn read(&mut self, address: u64) -> Option<UnwindRule> {
-        let (bases, context) = (&self.bases, &mut *self.context);
+        let (bases, context, machine) = (&self.bases, &mut *self.context, self.machine);
         self.parts.iter().find_map(|(section, index)| match section {
             TableSection::Eh(table) => {
-                let frames = EhFrame::from(table.slice());
                 let at = index.find(address, bases)?;
-                rule_of_fde(&frames, at, bases, context, address)
+                rule_of_fde(&eh_frame(table, machine), at, bases, context, address, machine)
             }
             TableSection::Debug(table) => {
                 let at = index.find(address, bases)?;
-                rule_of_fde(&debug_frame(table), at, bases, context, address)
+                rule_of_fde(&debug_frame(table, machine), at, bases, context, address, machine)
             }
         })
     }
@@ -224,9 +234,17 @@ impl FdeIndex {
     }
 }
 
+/// Returns an `.eh_frame` section for gimli.
+fn eh_frame(table: &UnwindSection, machine: Machine) -> EhFrame<Slice<'_>> {
+    let mut frames = EhFrame::from(table.slice());
+    frames.set_vendor(machine.vendor());
+    frames
+}
+
 /// Returns a `.debug_frame` section for gimli.
-fn debug_frame(table: &UnwindSection) -> DebugFrame<Slice<'_>> {
+fn debug_frame(table: &UnwindSection, machine: Machine) -> DebugFrame<Slice<'_>> {
     let mut frames = DebugFrame::from(table.slice());
+    frames.set_vendor(machine.vendor());
     // Before version 4, entries do not state the size of addresses.
     frames.set_address_size(8);
     frames
@@ -240,9 +258,13 @@ fn has_search_table(header: &UnwindSection) -> bool {
 
 /// Returns the distance in bytes from the stack pointer to the CFA; 0 if the rule does not use the
 /// stack pointer.
-fn below_cfa(rule: &CfaRule<usize>) -> i64 {
+fn below_cfa(rule: &CfaRule<usize>, machine: Machine) -> i64 {
     match rule {
-        CfaRule::RegisterAndOffset { register, offset } if register.0 == arch::SP => *offset,
+        CfaRule::RegisterAndOffset { register, offset }
+            if register.0 == machine.stack_pointer() =>
+        {
+            *offset
+        }
         _ => 0,
     }
 }
@@ -270,18 +292,19 @@ pub fn rule_in_section(
     context: &mut UnwindContext<usize>,
     range: &Range<u64>,
     address: u64,
+    machine: Machine,
 ) -> Option<UnwindRule> {
-    let frames = EhFrame::from(section.slice());
+    let frames = eh_frame(section, machine);
     let bases = BaseAddresses::default().set_eh_frame(section.address);
     let entries = index(&frames, &bases);
     let covers = |&&(start, end, _): &&(u64, u64, usize)| (start..end).contains(&address);
     if let Some(&(_, _, at)) = entries.iter().find(covers) {
-        return rule_of_fde(&frames, at, &bases, context, address);
+        return rule_of_fde(&frames, at, &bases, context, address, machine);
     }
     // A generator may have assumed another distance between the function and the section.
     let &[(start, _, at)] = &entries[..] else { return None };
     let address = address.checked_sub(range.start)?.checked_add(start)?;
-    rule_of_fde(&frames, at, &bases, context, address)
+    rule_of_fde(&frames, at, &bases, context, address, machine)
 }
 
 /// Returns the rule of an entry at an address. None if the entry does not cover it.
@@ -297,6 +320,7 @@ fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
     bases: &BaseAddresses,
     context: &mut UnwindContext<usize>,
     address: u64,
+    machine: Machine,
 ) -> Option<UnwindRule> {
     let entry: FrameDescriptionEntry<Slice<'a>> =
         section.fde_from_offset(bases, S::Offset::from(at), S::cie_from_offset).ok()?;
@@ -310,7 +334,7 @@ fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
         if row.contains(address) {
             break;
         }
-        deepest = deepest.max(below_cfa(row.cfa()));
+        deepest = deepest.max(below_cfa(row.cfa(), machine));
     }
     let row = table.into_current_row()?;
     let expression = |expression: &UnwindExpression<usize>| {
@@ -322,9 +346,9 @@ fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
         CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
         CfaRule::Expression(code) => Cfa::Expression(expression(code)?),
     };
-    let here = below_cfa(row.cfa());
+    let here = below_cfa(row.cfa(), machine);
     let is_popped = |offset: i64| 0 < here && offset < -here && -deepest <= offset;
-    let mut return_address = RegisterRule::Undefined;
+    let mut return_address = machine.return_address_without_rule();
     let mut registers = Vec::new();
     for (register, rule) in row.registers() {
         let saved = match rule {
@@ -340,10 +364,14 @@ fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
             _ => RegisterRule::Undefined,
         };
         match register {
-            // The CIE selects the column of the return address: 16 on x86-64.
-            &register if register == column => return_address = saved,
+            // The CIE selects the column of the return address: 16 on x86-64, the link register on aarch64.
+            &register if register == column => {
+                let is_kept = saved == RegisterRule::SameValue;
+                return_address =
+                    if is_kept { machine.return_address_without_rule() } else { saved };
+            }
             // Others (vector registers) are not in samples.
-            register if usize::from(register.0) < arch::COUNT => {
+            register if usize::from(register.0) < machine.registers() => {
                 registers.push((register.0, saved));
             }
             _ => {}
@@ -357,19 +385,54 @@ fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
 mod tests {
     use super::*;
 
-    /// Returns a `.debug_frame` of one function at 0x1000 with 0x100 bytes and these instructions.
+    /// Returns the tables of one function of x86-64 at 0x1000 with 0x100 bytes and these instructions.
     /// At its start the CFA is rsp + 8, with the return address below it.
     fn tables(instructions: &[u8]) -> UnwindTables {
-        let cie = [&[0xff; 4][..], &[1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0]].concat();
+        let cie = [0xff, 0xff, 0xff, 0xff, 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0];
+        debug_frame_tables(&cie, instructions, Machine::X86_64)
+    }
+
+    /// The same for 64-bit ARM: at the start of the function the CFA is sp.
+    fn aarch64_tables(instructions: &[u8]) -> UnwindTables {
+        let cie = [0xff, 0xff, 0xff, 0xff, 1, 0, 4, 0x78, 30, 0x0c, 31, 0, 0, 0, 0, 0];
+        debug_frame_tables(&cie, instructions, Machine::Aarch64)
+    }
+
+    fn debug_frame_tables(cie: &[u8], instructions: &[u8], machine: Machine) -> UnwindTables {
         let fde = [&[0; 4][..], &0x1000u64.to_le_bytes(), &0x100u64.to_le_bytes(), instructions];
         let mut bytes = Vec::new();
-        for entry in [cie, fde.concat()] {
+        for entry in [cie, &fde.concat()] {
             bytes.extend((entry.len() as u32).to_le_bytes());
             bytes.extend(entry);
         }
         let debug_frame = Some(UnwindSection { address: 0, bytes: bytes.into() });
-        UnwindTables::new(UnwindSections { debug_frame, ..UnwindSections::default() })
+        UnwindTables::new(UnwindSections { debug_frame, ..UnwindSections::new(machine) })
             .expect("a table")
+    }
+
+    #[test]
+    fn return_address_is_in_the_link_register_until_it_is_saved() {
+        // paciasp; stp x29, x30, [sp, #-32]!; ...; ldp x29, x30, [sp], #32; autiasp; ret
+        let saved = [0x41, 0x0e, 32, 0x9d, 4, 0x9e, 3];
+        let restored = [0x44, 0xde, 0xdd, 0x0e, 0, 0x41, 0x2d];
+        let code = [&[0x41, 0x2d][..], &saved, &restored].concat();
+        let mut tables = aarch64_tables(&code);
+        let mut at = |address| {
+            let rule = tables.rule(ImageAddress(address)).expect("a rule");
+            (rule.return_address.clone(), rule.registers.to_vec())
+        };
+        let in_link = (RegisterRule::Register(30), vec![]);
+        let on_stack = (RegisterRule::AtCfaOffset(-24), vec![(29, RegisterRule::AtCfaOffset(-32))]);
+        assert_eq!([0x1000, 0x1004].map(&mut at), [in_link.clone(), in_link.clone()]);
+        assert_eq!([0x1008, 0x1014].map(&mut at), [on_stack.clone(), on_stack]);
+        assert_eq!([0x1018, 0x101c].map(at), [in_link.clone(), in_link]);
+    }
+
+    #[test]
+    fn undefined_link_register_ends_the_stack() {
+        // .cfi_undefined x30, as in _start and at the start of threads.
+        let mut tables = aarch64_tables(&[0x07, 30]);
+        assert!(tables.rule(ImageAddress(0x1010)).expect("a rule").is_end_of_stack());
     }
 
     #[test]

@@ -8,10 +8,9 @@ use std::rc::Rc;
 use nprof_object::ImageAddress;
 use rustc_hash::FxHashMap;
 
-use crate::arch::code_analysis;
 use crate::arch::code_bytes::{Bytes, Call, CodeBytes, INSTRUCTION_MAX};
-use crate::arch::generated_code;
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
+use crate::arch::x86_64::{code_analysis, generated_code};
 use crate::image::code_pages::{CodePages, CodeSource, SourceFile};
 
 /// The most cached rules and calls; each cache is cleared when it is full.
@@ -26,9 +25,6 @@ const MEMORY_BATCHES: u64 = 10;
 
 /// The distance from an address to the code that its analysis may read, unless that follows a jump.
 const NEAR_BYTES: u64 = 16 << 10;
-
-/// The longest call instruction that is recognized.
-const CALL_MAX_BYTES: usize = 8;
 
 /// The instruction before an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +76,9 @@ impl CodeCache {
         is_return: bool,
         source: &mut CodeSource<'_>,
     ) -> AnalyzedRule {
+        if !source.is_analyzed() {
+            return AnalyzedRule::Unknown;
+        }
         self.renew(address, source);
         if let Some(rule) = self.analyzed.get(&(address, is_return)) {
             return rule.clone();
@@ -116,6 +115,9 @@ impl CodeCache {
         address: ImageAddress,
         source: &mut CodeSource<'_>,
     ) -> Option<Rc<UnwindRule>> {
+        if !source.is_analyzed() {
+            return None;
+        }
         let mut reader = self.reader(source);
         let entry = code_analysis::call_target(&mut reader, call_end)?;
         let key = (entry, address);
@@ -132,12 +134,15 @@ impl CodeCache {
     }
 
     /// Returns the rules at an address by the code before it, see
-    /// [`code_analysis::rules_since_prologues`].
+    /// `code_analysis::rules_since_prologues`.
     pub fn rules_since_prologues(
         &mut self,
         address: ImageAddress,
         source: &mut CodeSource<'_>,
     ) -> Rc<[UnwindRule]> {
+        if !source.is_analyzed() {
+            return Rc::default();
+        }
         if let Some(rules) = self.since_prologues.get(&address) {
             return rules.clone();
         }
@@ -176,6 +181,9 @@ impl CodeCache {
         address: ImageAddress,
         source: &mut CodeSource<'_>,
     ) -> GeneratedFrame {
+        if !source.is_analyzed() {
+            return GeneratedFrame::Unknown;
+        }
         self.renew(address, source);
         if let Some(&frame) = self.frames.get(&address) {
             return frame;
@@ -231,12 +239,13 @@ struct Reader<'a, 'b> {
 impl Reader<'_, '_> {
     /// Returns the call that ends at an address.
     fn call_before(&mut self, address: ImageAddress) -> CallBefore {
+        let Some(machine) = self.source.machine() else { return CallBefore::Unreadable };
         // The longest first. At the start of the code there are fewer bytes before the address.
-        for length in (2..=CALL_MAX_BYTES).rev() {
+        for length in machine.call_lengths() {
             let Some(start) = address.0.checked_sub(length as u64) else { continue };
             let code = self.code(ImageAddress(start));
             let Some(code) = code.bytes[..code.length].get(..length) else { continue };
-            let call = code_analysis::call_before(code);
+            let call = machine.call_before(code);
             return match call {
                 Some(call) => CallBefore::Call(call),
                 None if self.is_generated() && self.is_interpreter_return(address) => {
@@ -254,6 +263,9 @@ impl Reader<'_, '_> {
 
     /// True if methods return to an address of the interpreter without a call before it.
     fn is_interpreter_return(&mut self, address: ImageAddress) -> bool {
+        if !self.source.is_analyzed() {
+            return false;
+        }
         let code = self.code(address);
         generated_code::is_interpreter_return(&code.bytes[..code.length])
     }

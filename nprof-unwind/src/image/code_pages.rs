@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use nprof_object::ImageAddress;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use crate::arch::Machine;
 use crate::image::cfi::UnwindTables;
 use crate::image::elf::Elf;
 
@@ -46,6 +47,19 @@ pub enum CodeSource<'a> {
 }
 
 impl CodeSource<'_> {
+    /// Returns the architecture of the code. None if that is unknown.
+    pub(super) fn machine(&self) -> Option<Machine> {
+        match self {
+            Self::File { elf, .. } => elf.machine,
+            Self::Memory { .. } => Some(Machine::NATIVE),
+        }
+    }
+
+    /// True if the code can be analyzed.
+    pub(super) fn is_analyzed(&self) -> bool {
+        self.machine().is_some_and(Machine::has_code_analysis)
+    }
+
     /// Returns the file offset or address in memory of an image address, and the bytes of code from
     /// there on. None if it is no executable code.
     pub(super) fn place(&self, address: ImageAddress) -> Option<(u64, u64)> {

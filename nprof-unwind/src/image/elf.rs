@@ -13,7 +13,7 @@ use object::elf::{self, FileHeader32, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
-use crate::arch::Plt;
+use crate::arch::{Machine, Plt};
 use crate::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
 
 /// The most bytes of unwind tables read from one file. The largest programs have tens of MiB; a
@@ -42,6 +42,8 @@ pub struct Elf {
     pub build_id: Vec<u8>,
     /// True if Go linked the file: its functions preserve other registers.
     pub is_go: bool,
+    /// The architecture. None if stacks of the file are not unwound, as of 32-bit programs.
+    pub machine: Option<Machine>,
     entry: ImageAddress,
     /// The executable segments.
     code: Segments,
@@ -92,6 +94,7 @@ where
     let build_id = build_id_of_segments(endian, programs, data, NOTES_MAX_BYTES);
     Some(Elf {
         build_id: build_id.unwrap_or_default(),
+        machine: Machine::of_elf(header.e_machine(endian)).filter(|_| header.is_class_64()),
         is_go: has_go_note(endian, programs, data),
         entry: ImageAddress(header.e_entry(endian).into()),
         code: segments(endian, programs).executable(),
@@ -122,7 +125,8 @@ where
 pub fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables> {
     let header = FileHeader64::<Endianness>::parse(cache).ok()?;
     let endian = header.endian().ok()?;
-    // The stacks of x86-64 are little-endian.
+    let machine = Machine::of_elf(header.e_machine(endian))?;
+    // The stacks that are unwound are little-endian.
     if endian != Endianness::Little {
         return None;
     }
@@ -133,6 +137,7 @@ pub fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables>
     let left = Cell::new(TABLES_MAX_BYTES);
     let section = |name: &[u8]| read_section(&sections, endian, cache, name, &left);
     let mut tables = UnwindSections {
+        machine,
         text: section_address(&sections, endian, b".text"),
         got: section_address(&sections, endian, b".got"),
         eh_frame: section(b".eh_frame"),
@@ -145,7 +150,7 @@ pub fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables>
     }
     // After .eh_frame, which has all functions of usual programs: it gets the budget first.
     tables.debug_frame = section(b".debug_frame");
-    for (name, has_header) in Plt::SECTIONS {
+    for &(name, has_header) in machine.plt_sections() {
         if let Some((_, section)) = sections.section_by_name(endian, name) {
             let (address, size) = (section.sh_addr(endian), section.sh_size(endian));
             tables.plts.push(Plt { address: ImageAddress(address), size, has_header });

@@ -4,3 +4,5 @@ pub mod cfi;
 pub mod code_bytes;
 pub mod code_pages;
 pub mod elf;
+pub mod file_code;
+pub mod table_gaps;

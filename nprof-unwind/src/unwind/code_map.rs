@@ -5,6 +5,7 @@ use std::rc::Rc;
 use nprof_object::RuntimeAddress;
 
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
+use crate::arch::{Architecture, Native};
 use crate::unwind::compact_rule::CompactRule;
 use crate::unwind::frame_address::FrameAddress;
 
@@ -24,13 +25,13 @@ pub enum UnwindInfo {
 }
 
 /// The code of a process.
-pub trait CodeMap {
+pub trait CodeMap<A: Architecture = Native> {
     /// Returns the unwind information for the code at an address.
     fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo;
 
     /// Returns the compact form of the rule at an address. None if the rule has none, or must first be
     /// asked for by [`Self::unwind_info`].
-    fn compact_rule(&mut self, _address: RuntimeAddress) -> Option<CompactRule> {
+    fn compact_rule(&mut self, _address: RuntimeAddress) -> Option<CompactRule<A>> {
         None
     }
 

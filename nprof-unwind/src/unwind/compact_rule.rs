@@ -6,44 +6,45 @@
 
 use nprof_object::RuntimeAddress;
 
-use crate::arch;
 use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
+use crate::arch::stack::{RETURN_ADDRESS_BELOW_CFA, WORD};
+use crate::arch::{Architecture, Native};
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::StackCopy;
 
 /// The rule of a function that was called: the CFA lies at a distance from a register, the return
 /// address below it, and each register that the function gives back is unchanged or saved near.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompactRule {
+pub struct CompactRule<A: Architecture = Native> {
     /// The distance of the CFA from the register `base`.
     offset: i32,
     base: u8,
     /// The number of words below the CFA that are read.
     words: u8,
-    /// For each register of [`arch::PRESERVED`] the number of words from its place up to the CFA; 0 if
+    /// For each register of [`Architecture::PRESERVED`] the number of words from its place up to the CFA; 0 if
     /// it is unchanged.
-    saved: [u8; arch::PRESERVED.len()],
+    saved: A::Saved,
 }
 
-impl CompactRule {
+impl<A: Architecture> CompactRule<A> {
     /// Returns the compact form of a rule. None if it has none.
     pub fn of(rule: &UnwindRule) -> Option<Self> {
-        if rule.signal || rule.return_address != arch::PUSHED_RETURN_ADDRESS {
+        if rule.signal || rule.return_address != RETURN_ADDRESS_BELOW_CFA {
             return None;
         }
         let Cfa::Register(base, offset) = rule.cfa else { return None };
         let (base, offset) = (u8::try_from(base).ok()?, i32::try_from(offset).ok()?);
-        let mut saved = [0; arch::PRESERVED.len()];
+        let mut saved = A::NONE_SAVED;
         for (register, place) in &rule.registers {
-            let at = arch::PRESERVED.iter().position(|preserved| preserved == register)?;
-            saved[at] = match place {
+            let at = A::PRESERVED.iter().position(|preserved| preserved == register)?;
+            saved.as_mut()[at] = match place {
                 RegisterRule::SameValue => 0,
                 RegisterRule::AtCfaOffset(offset) => words_below_cfa(*offset)?,
                 _ => return None,
             };
         }
         // The return address lies in the first word.
-        let words = saved.into_iter().fold(1, u8::max);
+        let words = saved.as_ref().iter().copied().fold(1, u8::max);
         Some(Self { offset, base, words, saved })
     }
 
@@ -53,27 +54,27 @@ impl CompactRule {
     #[inline]
     pub(super) fn step(
         &self,
-        registers: &mut Registers,
+        registers: &mut Registers<A>,
         stack: &StackCopy<'_>,
     ) -> Option<RuntimeAddress> {
         let base = registers.get(u16::from(self.base)).ok()?;
         let cfa = base.wrapping_add_signed(i64::from(self.offset));
-        if cfa <= registers.get(arch::SP).ok()? {
+        if cfa <= registers.get(A::SP).ok()? {
             return None;
         }
         let frame = stack.words_below(cfa, self.words)?;
-        let ip = frame.word(1)?;
+        let ip = A::code_address(frame.word(1)?);
         if ip == 0 {
             return None;
         }
         registers.keep_preserved();
-        for (register, distance) in arch::PRESERVED.into_iter().zip(self.saved) {
+        for (&register, &distance) in A::PRESERVED.iter().zip(self.saved.as_ref()) {
             if distance > 0 {
                 registers.set(register, frame.word(distance)?);
             }
         }
-        registers.set(arch::SP, cfa);
-        registers.set(arch::IP, ip);
+        registers.set(A::SP, cfa);
+        registers.set(A::IP, ip);
         Some(RuntimeAddress(ip))
     }
 }
@@ -82,16 +83,19 @@ impl CompactRule {
 /// CFA and those that are not aligned or far away.
 fn words_below_cfa(offset: i64) -> Option<u8> {
     let bytes = offset.checked_neg()?;
-    let words = u8::try_from(bytes / arch::WORD as i64).ok()?;
-    (words > 1 && bytes % arch::WORD as i64 == 0).then_some(words)
+    let words = u8::try_from(bytes / WORD as i64).ok()?;
+    (words > 1 && bytes % WORD as i64 == 0).then_some(words)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch;
+
+    type CompactRule = super::CompactRule;
 
     fn rule(cfa: Cfa, registers: &[(u16, RegisterRule)]) -> UnwindRule {
-        let return_address = arch::PUSHED_RETURN_ADDRESS;
+        let return_address = RETURN_ADDRESS_BELOW_CFA;
         UnwindRule { cfa, return_address, registers: registers.into(), signal: false }
     }
 

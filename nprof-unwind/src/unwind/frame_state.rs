@@ -3,28 +3,28 @@
 use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
-use crate::arch;
+use crate::arch::{Architecture, Native};
 use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::registers::Registers;
 
 /// A frame with its registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameState {
+pub struct FrameState<A: Architecture = Native> {
     /// Its registers; the instruction pointer is the value of `address`.
-    pub registers: Registers,
+    pub registers: Registers<A>,
     /// Its address.
     pub address: FrameAddress,
 }
 
-impl FrameState {
+impl<A: Architecture> FrameState<A> {
     /// Creates the state of a frame that was running, or that a signal interrupted.
     ///
     /// # Errors
     ///
     /// [`Mark::UnwindFailed`] if the instruction pointer is unknown.
     #[inline]
-    pub fn interrupted(registers: Registers) -> Result<Self, Mark> {
-        let ip = RuntimeAddress(registers.get(arch::IP)?);
+    pub fn interrupted(registers: Registers<A>) -> Result<Self, Mark> {
+        let ip = RuntimeAddress(registers.get(A::IP)?);
         Ok(Self { registers, address: FrameAddress::Instruction(ip) })
     }
 
@@ -34,8 +34,8 @@ impl FrameState {
     ///
     /// [`Mark::UnwindFailed`] if the instruction pointer is unknown.
     #[inline]
-    pub fn calling(registers: Registers) -> Result<Self, Mark> {
-        let ip = RuntimeAddress(registers.get(arch::IP)?);
+    pub fn calling(registers: Registers<A>) -> Result<Self, Mark> {
+        let ip = RuntimeAddress(registers.get(A::IP)?);
         Ok(Self { registers, address: FrameAddress::Return(ip) })
     }
 }

@@ -12,8 +12,9 @@
 use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
-use crate::arch;
+use crate::arch::Architecture;
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame};
+use crate::arch::stack::{FRAME_RECORD, FRAME_RECORD_RETURN_ADDRESS, WORD, return_address_slot};
 use crate::unwind::certainty::Certainty;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
@@ -39,12 +40,12 @@ const ALIGNMENT_MAX: u64 = 4096;
 const ALIGNMENT_OF_VECTORS: u64 = 64;
 
 /// Returns the caller of a frame that no unwind table covers, and lowers the certainty of the walk.
-pub(super) fn step(
-    registers: &Registers,
+pub(super) fn step<A: Architecture>(
+    registers: &Registers<A>,
     address: FrameAddress,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
-    caller: &mut Registers,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
     certainty: &mut Certainty,
 ) -> Step {
     let before = *certainty;
@@ -59,18 +60,18 @@ pub(super) fn step(
     try_step(registers, address, stack, code, caller, certainty)
 }
 
-fn try_step(
-    registers: &Registers,
+fn try_step<A: Architecture>(
+    registers: &Registers<A>,
     address: FrameAddress,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
-    caller: &mut Registers,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
     certainty: &mut Certainty,
 ) -> Step {
     *certainty = (*certainty).min(Certainty::Analyzed);
     match code.analyze(address) {
         // A thread starts with a frame pointer of 0; a function may have lost it since.
-        AnalyzedRule::ThreadStart if registers.get(arch::FP).unwrap_or(0) == 0 => {
+        AnalyzedRule::ThreadStart if registers.get(A::FP).unwrap_or(0) == 0 => {
             return Ok(Caller::None);
         }
         AnalyzedRule::StackBottom => return Ok(Caller::Bottom),
@@ -112,6 +113,7 @@ fn try_step(
         // Compilers omit the frame pointer. A function that does not keep it is left out, and its
         // return address is below; code generated at run time leaves others there.
         !has_return_address_below(caller, registers, stack, code)
+            && !may_be_in_link(caller, registers)
     };
     if !is_certain {
         *certainty = Certainty::Guessed;
@@ -121,23 +123,23 @@ fn try_step(
 
 /// True if the code of a generated function shows that its caller was found by the frame pointer.
 /// Corrects the stack pointer of the caller of HotSpot's interpreter.
-fn is_frame_of_generated_code(
-    registers: &Registers,
+fn is_frame_of_generated_code<A: Architecture>(
+    registers: &Registers<A>,
     address: FrameAddress,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
-    caller: &mut Registers,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
 ) -> bool {
     match code.generated_frame(address.value()) {
         GeneratedFrame::FramePointer => true,
         GeneratedFrame::Unknown => false,
         GeneratedFrame::Interpreter => {
-            let (Ok(fp), Ok(sp)) = (registers.get(arch::FP), registers.get(arch::SP)) else {
+            let (Ok(fp), Ok(sp)) = (registers.get(A::FP), registers.get(A::SP)) else {
                 return false;
             };
-            let cfa = arch::interpreter_cfa(fp, sp, |slot| stack.read(slot).ok());
+            let cfa = A::interpreter_cfa(fp, sp, |slot| stack.read(slot).ok());
             if let Some(cfa) = cfa {
-                caller.set(arch::SP, cfa);
+                caller.set(A::SP, cfa);
             }
             cfa.is_some()
         }
@@ -146,13 +148,13 @@ fn is_frame_of_generated_code(
 
 /// True if the word below the stack pointer of a caller was copied. A rule may take the return address
 /// from elsewhere.
-fn is_in_copy(caller: &Registers, stack: &StackCopy<'_>) -> bool {
-    let slot = caller.get(arch::SP).ok().and_then(arch::return_address_slot);
+fn is_in_copy<A: Architecture>(caller: &Registers<A>, stack: &StackCopy<'_>) -> bool {
+    let slot = caller.get(A::SP).ok().and_then(return_address_slot);
     slot.is_some_and(|slot| stack.read(slot).is_ok())
 }
 
 /// True if an address follows a call, or code that is reached by a return without one.
-fn is_caller(address: FrameAddress, code: &mut impl CodeMap) -> bool {
+fn is_caller<A: Architecture>(address: FrameAddress, code: &mut impl CodeMap<A>) -> bool {
     if may_return_to(address.value(), code) {
         return true;
     }
@@ -167,28 +169,26 @@ fn is_caller(address: FrameAddress, code: &mut impl CodeMap) -> bool {
 /// Returns the caller of a function by a call on the stack: the code of the function that it calls
 /// leads to the address of the frame, and there the return address is in that place. Finds the
 /// callers of functions that cannot be followed to a return.
-fn step_to_call(
-    registers: &Registers,
+fn step_to_call<A: Architecture>(
+    registers: &Registers<A>,
     address: FrameAddress,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
-    caller: &mut Registers,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
 ) -> Option<FrameAddress> {
-    let sp = registers.get(arch::SP).ok()?;
+    let sp = registers.get(A::SP).ok()?;
     let mut calls = 0;
-    for slot in (0..CALL_SEARCH_WORDS).map(|word| sp.wrapping_add(arch::WORD * word)) {
-        let ip = stack.read(slot).ok()?;
+    for slot in (0..CALL_SEARCH_WORDS).map(|word| sp.wrapping_add(WORD * word)) {
+        let ip = A::code_address(stack.read(slot).ok()?);
         if !may_return_to(RuntimeAddress(ip), code) {
             continue;
         }
         calls += 1;
         if let Some(rule) = code.rule_since_call(RuntimeAddress(ip), address)
-            && caller_by_rule(registers, stack, &rule, caller)
-                .ok()
-                .and_then(arch::return_address_slot)
+            && caller_by_rule(registers, stack, &rule, caller).ok().and_then(return_address_slot)
                 == Some(slot)
         {
-            caller.set(arch::IP, ip);
+            caller.set(A::IP, ip);
             return Some(FrameAddress::Return(RuntimeAddress(ip)));
         }
         if calls == CALLS_MAX {
@@ -200,12 +200,12 @@ fn step_to_call(
 
 /// Returns the caller of a frame of which the frame pointer is needed and unknown, by the code of its
 /// function up to its address.
-pub(super) fn step_by_code(
-    registers: &Registers,
+pub(super) fn step_by_code<A: Architecture>(
+    registers: &Registers<A>,
     address: FrameAddress,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
-    caller: &mut Registers,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
 ) -> Option<FrameAddress> {
     step_to_call(registers, address, stack, code, caller)
         .or_else(|| step_by_prologue(registers, address, stack, code, caller))
@@ -214,12 +214,12 @@ pub(super) fn step_by_code(
 /// Returns the caller by the code before the address of a frame: where that leads from the start of a
 /// function to the address, its return address follows a call. Finds the callers of functions that
 /// never return and are called through pointers.
-fn step_by_prologue(
-    registers: &Registers,
+fn step_by_prologue<A: Architecture>(
+    registers: &Registers<A>,
     address: FrameAddress,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
-    caller: &mut Registers,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
 ) -> Option<FrameAddress> {
     for rule in code.rules_since_prologues(address).iter() {
         if let Ok(Caller::At(found)) = step_by_rule(registers, stack, rule, caller)
@@ -233,74 +233,99 @@ fn step_by_prologue(
 
 /// True if the return address found by the frame pointer is the only one up to it, and no copy of
 /// another.
-fn is_only_return_address(
-    caller: &Registers,
-    registers: &Registers,
+fn is_only_return_address<A: Architecture>(
+    caller: &Registers<A>,
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
+    code: &mut impl CodeMap<A>,
 ) -> bool {
-    let (Ok(ip), Ok(above)) = (caller.get(arch::IP), caller.get(arch::SP)) else { return false };
+    let (Ok(ip), Some(above)) = (caller.get(A::IP), record_end(caller, registers)) else {
+        return false;
+    };
     // Generated code keeps the frame pointer, and may be too new to be read.
     (code.is_after_call(RuntimeAddress(ip)) == Some(true)
         || code.is_generated(RuntimeAddress(ip.wrapping_sub(1))))
-        && is_outer_record(caller)
+        && is_outer_record(caller, above)
+        && !may_be_in_link(caller, registers)
         && !has_return_address_below(caller, registers, stack, code)
         && !is_copied(ip, above, registers, stack)
 }
 
 /// True if the frame pointer of a caller leads to an outer frame, or to none. A register that serves
 /// another purpose rarely points to such a word.
-fn is_outer_record(caller: &Registers) -> bool {
-    let (Ok(fp), Ok(sp)) = (caller.get(arch::FP), caller.get(arch::SP)) else { return false };
-    fp == 0 || fp >= sp
+fn is_outer_record<A: Architecture>(caller: &Registers<A>, above: u64) -> bool {
+    caller.get(A::FP).is_ok_and(|fp| fp == 0 || fp >= above)
+}
+
+/// Returns the address after the frame record by which a caller was found.
+fn record_end<A: Architecture>(caller: &Registers<A>, registers: &Registers<A>) -> Option<u64> {
+    let after_record = || Some(registers.get(A::FP).ok()?.wrapping_add(FRAME_RECORD));
+    caller.get(A::SP).ok().or_else(after_record)
+}
+
+/// True if the frame may have been interrupted before it saved its return address: the link register has
+/// another than the frame record. It keeps the address of the last call, too.
+fn may_be_in_link<A: Architecture>(caller: &Registers<A>, registers: &Registers<A>) -> bool {
+    let link = A::LINK.and_then(|link| registers.get(link).ok());
+    link.is_some_and(|link| caller.get(A::IP) != Ok(A::code_address(link)))
 }
 
 /// True if a return address may be a copy of the true one further above. Functions of gcc that realign
 /// their stack push a copy of their return address to the aligned stack, and the frame pointer after
 /// it; then they push the address after the true one. `above` is the address after the copy.
-fn is_copied(ip: u64, above: u64, registers: &Registers, stack: &StackCopy<'_>) -> bool {
+fn is_copied<A: Architecture>(
+    ip: u64,
+    above: u64,
+    registers: &Registers<A>,
+    stack: &StackCopy<'_>,
+) -> bool {
     let alignment = 1_u64 << above.trailing_zeros().min(ALIGNMENT_MAX.trailing_zeros());
-    let slots = (0..alignment / arch::WORD).map(|word| above.wrapping_add(arch::WORD * word));
+    let slots = (0..alignment / WORD).map(|word| above.wrapping_add(WORD * word));
     let is_same = |slot: &u64| stack.read(*slot).is_ok_and(|word| word == ip);
     // A recursive function without such an address has the same word in each frame.
     slots.filter(is_same).any(|slot| {
         slot < above.wrapping_add(ALIGNMENT_OF_VECTORS)
-            || is_in_frame(slot.wrapping_add(arch::WORD), above, registers, stack)
+            || is_in_frame(slot.wrapping_add(WORD), above, registers, stack)
     })
 }
 
 /// True if a register that functions preserve has a value, or a word from the stack pointer up to an
 /// address.
-fn is_in_frame(value: u64, end: u64, registers: &Registers, stack: &StackCopy<'_>) -> bool {
-    let Ok(sp) = registers.get(arch::SP) else { return true };
-    arch::PRESERVED.iter().any(|&register| registers.get(register) == Ok(value))
-        || (sp..end).step_by(arch::WORD as usize).any(|slot| stack.read(slot) == Ok(value))
+fn is_in_frame<A: Architecture>(
+    value: u64,
+    end: u64,
+    registers: &Registers<A>,
+    stack: &StackCopy<'_>,
+) -> bool {
+    let Ok(sp) = registers.get(A::SP) else { return true };
+    A::PRESERVED.iter().any(|&register| registers.get(register) == Ok(value))
+        || (sp..end).step_by(WORD as usize).any(|slot| stack.read(slot) == Ok(value))
 }
 
 /// True if a word between the stack pointers of a frame and of its caller, except for the return
 /// address itself, may be a return address.
-fn has_return_address_below(
-    caller: &Registers,
-    registers: &Registers,
+fn has_return_address_below<A: Architecture>(
+    caller: &Registers<A>,
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
+    code: &mut impl CodeMap<A>,
 ) -> bool {
-    let (Ok(here), Ok(above)) = (registers.get(arch::SP), caller.get(arch::SP)) else {
+    let (Ok(here), Some(above)) = (registers.get(A::SP), record_end(caller, registers)) else {
         return true;
     };
-    let words = above.saturating_sub(here) / arch::WORD;
+    let words = above.saturating_sub(here) / WORD;
     if words > CALL_SEARCH_WORDS {
         return true;
     }
     (0..words.saturating_sub(1)).any(|word| {
-        let ip = stack.read(here.wrapping_add(arch::WORD * word));
-        ip.is_ok_and(|ip| may_return_to(RuntimeAddress(ip), code))
+        let ip = stack.read(here.wrapping_add(WORD * word));
+        ip.is_ok_and(|ip| may_return_to(RuntimeAddress(A::code_address(ip)), code))
     })
 }
 
 /// True if a function may return to an address: code is mapped before it, and a call ends there as
 /// far as the code can be read.
-fn may_return_to(ip: RuntimeAddress, code: &mut impl CodeMap) -> bool {
+fn may_return_to<A: Architecture>(ip: RuntimeAddress, code: &mut impl CodeMap<A>) -> bool {
     // The call first: it is cached, and few words follow one.
     match code.is_after_call(ip) {
         Some(is_after_call) => is_after_call,
@@ -311,15 +336,15 @@ fn may_return_to(ip: RuntimeAddress, code: &mut impl CodeMap) -> bool {
 /// Returns the frame of the function at which the process or the thread starts, if it called this
 /// one: then the first return address above the stack pointer leads there. Finds the callers of
 /// functions that never return, such as exit(3), which the analysis cannot follow to a return.
-fn step_to_start(
-    registers: &Registers,
+fn step_to_start<A: Architecture>(
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
-    caller: &mut Registers,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
 ) -> Option<FrameAddress> {
-    let sp = registers.get(arch::SP).ok()?;
-    for slot in (0..START_SEARCH_WORDS).map(|word| sp.wrapping_add(arch::WORD * word)) {
-        let ip = stack.read(slot).ok()?;
+    let sp = registers.get(A::SP).ok()?;
+    for slot in (0..START_SEARCH_WORDS).map(|word| sp.wrapping_add(WORD * word)) {
+        let ip = A::code_address(stack.read(slot).ok()?);
         if !may_return_to(RuntimeAddress(ip), code) {
             continue;
         }
@@ -330,8 +355,8 @@ fn step_to_start(
             _ => false,
         };
         *caller = Registers::default();
-        caller.set(arch::SP, slot.wrapping_add(arch::WORD));
-        caller.set(arch::IP, ip);
+        caller.set(A::SP, slot.wrapping_add(WORD));
+        caller.set(A::IP, ip);
         return is_start.then_some(address);
     }
     None
@@ -339,26 +364,32 @@ fn step_to_start(
 
 /// Returns the caller by the frame pointer. That is a guess, so it must lead to an address to which
 /// a function may return.
-fn step_by_frame_pointer(
-    registers: &Registers,
+fn step_by_frame_pointer<A: Architecture>(
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
-    caller: &mut Registers,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
 ) -> Step {
-    let fp = registers.get(arch::FP).map_err(|_| Mark::NoUnwindInfo)?;
-    if fp < registers.get(arch::SP)? {
+    let fp = registers.get(A::FP).map_err(|_| Mark::NoUnwindInfo)?;
+    if registers.get(A::SP).is_ok_and(|sp| fp < sp) {
         return Err(Mark::NoUnwindInfo);
     }
     let read = |address| stack.read(address).map_err(|_| Mark::NoUnwindInfo);
     let caller_fp = read(fp)?;
-    let ip = read(fp.wrapping_add(arch::FRAME_RECORD_RETURN_ADDRESS))?;
+    let ip = A::code_address(read(fp.wrapping_add(FRAME_RECORD_RETURN_ADDRESS))?);
     let ip_address = RuntimeAddress(ip);
     if !may_return_to(ip_address, code) && !code.is_generated(ip_address.wrapping_sub(1)) {
         return Err(Mark::NoUnwindInfo);
     }
     *caller = Registers::default();
-    caller.set(arch::FP, caller_fp);
-    caller.set(arch::SP, fp.wrapping_add(arch::FRAME_RECORD));
-    caller.set(arch::IP, ip);
+    if A::LINK.is_none() {
+        caller.set(A::SP, fp.wrapping_add(FRAME_RECORD));
+    } else if caller_fp != 0 && caller_fp <= fp {
+        // The record may be anywhere in its frame, so that the stack pointer stays unknown. Only the records
+        // themselves show that the walk proceeds.
+        return Err(Mark::NoUnwindInfo);
+    }
+    caller.set(A::FP, caller_fp);
+    caller.set(A::IP, ip);
     Ok(Caller::At(FrameAddress::Return(RuntimeAddress(ip))))
 }

@@ -4,8 +4,9 @@ use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, V
 use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
-use crate::arch;
+use crate::arch::Architecture;
 use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
+use crate::arch::stack::FRAME_RECORD_RETURN_ADDRESS;
 use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::StackCopy;
@@ -34,11 +35,11 @@ pub(super) type Step = Result<Caller, Mark>;
 
 /// Finds the caller by the rule of an unwind table.
 #[inline]
-pub(super) fn step_by_rule(
-    registers: &Registers,
+pub(super) fn step_by_rule<A: Architecture>(
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
     rule: &UnwindRule,
-    caller: &mut Registers,
+    caller: &mut Registers<A>,
 ) -> Step {
     // The table marks the outermost function by an undefined return address.
     if rule.is_end_of_stack() {
@@ -47,28 +48,61 @@ pub(super) fn step_by_rule(
     let cfa = caller_by_rule(registers, stack, rule, caller)?;
     let ip = match &rule.return_address {
         RegisterRule::AtCfaOffset(offset) => stack.read(cfa.wrapping_add_signed(*offset))?,
-        saved => restore(arch::IP, saved, cfa, rule.signal, registers, stack)?,
+        saved => restore(A::IP, saved, cfa, rule.signal, registers, stack)?,
     };
+    let ip = A::code_address(ip);
     if ip == 0 {
         return Ok(Caller::Zero);
     }
-    caller.set(arch::IP, ip);
+    caller.set(A::IP, ip);
     // The stack of an interrupted program may be anywhere (sigaltstack(2)).
     if rule.signal {
         return Ok(Caller::At(FrameAddress::Instruction(RuntimeAddress(ip))));
     }
     // The stack of a caller is above; or in the same place if the return address is in a register
     // (vfork in glibc), but then the code differs. Anything else would loop.
-    let (above, here) = (caller.get(arch::SP)?, registers.get(arch::SP)?);
-    if above > here || above == here && ip != registers.get(arch::IP)? {
+    let (above, here) = (caller.get(A::SP)?, registers.get(A::SP)?);
+    if above > here || above == here && ip != registers.get(A::IP)? {
         Ok(Caller::At(FrameAddress::Return(RuntimeAddress(ip))))
     } else {
         Err(Mark::UnwindFailed)
     }
 }
 
+/// Finds the caller of a frame of which the stack pointer is unknown: functions that save the frame pointer
+/// next to the return address set it to this place, unless they were compiled without frame pointers. None
+/// if the rule does not have this form.
+pub(super) fn step_by_frame_record<A: Architecture>(
+    registers: &Registers<A>,
+    stack: &StackCopy<'_>,
+    rule: &UnwindRule,
+    caller: &mut Registers<A>,
+) -> Option<Step> {
+    A::LINK?;
+    let fp = registers.get(A::FP).ok()?;
+    let is_fp = |(register, _): &&(u16, RegisterRule)| *register == A::FP;
+    let saved = rule.registers.iter().find(is_fp).map(|(_, place)| place);
+    let (Some(RegisterRule::AtCfaOffset(record)), RegisterRule::AtCfaOffset(return_address)) =
+        (saved, &rule.return_address)
+    else {
+        return None;
+    };
+    if record.checked_add(FRAME_RECORD_RETURN_ADDRESS as i64) != Some(*return_address) {
+        return None;
+    }
+    let mut registers = *registers;
+    // At most: enough to see that the caller is above.
+    registers.set(A::SP, fp);
+    let rule = UnwindRule { cfa: Cfa::Register(A::FP, record.checked_neg()?), ..rule.clone() };
+    Some(step_by_rule(&registers, stack, &rule, caller))
+}
+
 #[inline]
-fn cfa(registers: &Registers, stack: &StackCopy<'_>, rule: &UnwindRule) -> Result<u64, Mark> {
+fn cfa<A: Architecture>(
+    registers: &Registers<A>,
+    stack: &StackCopy<'_>,
+    rule: &UnwindRule,
+) -> Result<u64, Mark> {
     match &rule.cfa {
         Cfa::Register(register, offset) => {
             Ok(registers.get(*register)?.wrapping_add_signed(*offset))
@@ -79,20 +113,20 @@ fn cfa(registers: &Registers, stack: &StackCopy<'_>, rule: &UnwindRule) -> Resul
 
 /// Finds the registers of the caller, except for the instruction pointer. Returns the CFA.
 #[inline]
-pub(super) fn caller_by_rule(
-    registers: &Registers,
+pub(super) fn caller_by_rule<A: Architecture>(
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
     rule: &UnwindRule,
-    caller: &mut Registers,
+    caller: &mut Registers<A>,
 ) -> Result<u64, Mark> {
     let cfa = cfa(registers, stack, rule)?;
     *caller = Registers::default();
-    for register in arch::PRESERVED {
+    for &register in A::PRESERVED {
         if let Ok(value) = registers.get(register) {
             caller.set(register, value);
         }
     }
-    caller.set(arch::SP, cfa);
+    caller.set(A::SP, cfa);
     for (register, saved) in &rule.registers {
         let value = match saved {
             // Nearly all rules, without the call.
@@ -103,7 +137,7 @@ pub(super) fn caller_by_rule(
             Ok(value) => caller.set(*register, value),
             // Most rules only need the stack pointer, so the walk may succeed without another
             // register.
-            Err(_) if *register != arch::SP => caller.forget(*register),
+            Err(_) if *register != A::SP => caller.forget(*register),
             Err(mark) => return Err(mark),
         }
     }
@@ -111,12 +145,12 @@ pub(super) fn caller_by_rule(
 }
 
 /// Returns the value of a register in the caller.
-fn restore(
+fn restore<A: Architecture>(
     register: u16,
     saved: &RegisterRule,
     cfa: u64,
     signal: bool,
-    registers: &Registers,
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
 ) -> Result<u64, Mark> {
     match saved {
@@ -140,10 +174,10 @@ fn restore(
 }
 
 /// Evaluates a DWARF expression, with an initial value on its stack.
-fn evaluate(
+fn evaluate<A: Architecture>(
     code: &Expression,
     initial: Option<u64>,
-    registers: &Registers,
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
 ) -> Result<u64, Mark> {
     let slice = EndianSlice::new(&code.code, LittleEndian);
@@ -175,15 +209,15 @@ fn evaluate(
 
 /// Finds the frame that a signal interrupted, by the registers that the kernel saved on the stack
 /// before it called the handler.
-pub(super) fn step_from_handler(
-    registers: &Registers,
+pub(super) fn step_from_handler<A: Architecture>(
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
-    caller: &mut Registers,
+    caller: &mut Registers<A>,
 ) -> Step {
-    let sp = registers.get(arch::SP)?;
+    let sp = registers.get(A::SP)?;
     *caller = Registers::default();
-    for (register, offset) in arch::SIGNAL_SAVED {
+    for &(register, offset) in A::SIGNAL_SAVED {
         caller.set(register, stack.read(sp.wrapping_add_signed(offset))?);
     }
-    Ok(Caller::At(FrameAddress::Instruction(RuntimeAddress(caller.get(arch::IP)?))))
+    Ok(Caller::At(FrameAddress::Instruction(RuntimeAddress(caller.get(A::IP)?))))
 }

@@ -8,8 +8,9 @@
 
 use nprof_stream::Mark;
 
-use crate::arch;
+use crate::arch::Architecture;
 use crate::arch::rule::{Cfa, UnwindRule};
+use crate::arch::stack::RETURN_ADDRESS_BELOW_CFA;
 use crate::unwind::certainty::Certainty;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
@@ -18,19 +19,21 @@ use crate::unwind::frame_visitor::FrameVisitor;
 use crate::unwind::no_table;
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::{StackCopy, is_outside_copy};
-use crate::unwind::step::{Caller, Step, caller_by_rule, step_by_rule, step_from_handler};
+use crate::unwind::step::{
+    Caller, Step, caller_by_rule, step_by_frame_record, step_by_rule, step_from_handler,
+};
 
 /// Walks a stack outwards from a frame and appends the addresses found, at most `depth` of them.
 ///
 /// Returns the reason why there are no more: [`Mark::None`] if the stack is complete,
 /// [`Mark::StackTruncated`] if the visitor stopped the walk.
-pub fn unwind(
-    frame: FrameState,
+pub fn unwind<A: Architecture>(
+    frame: FrameState<A>,
     stack: &StackCopy<'_>,
-    code: &mut impl CodeMap,
+    code: &mut impl CodeMap<A>,
     depth: usize,
     addresses: &mut Vec<FrameAddress>,
-    visitor: &mut impl FrameVisitor,
+    visitor: &mut impl FrameVisitor<A>,
 ) -> Mark {
     let FrameState { mut registers, mut address } = frame;
     let mut caller = Registers::default();
@@ -108,46 +111,52 @@ fn is_signal_return(info: &UnwindInfo) -> bool {
 #[inline]
 fn rule_of_call(info: &UnwindInfo) -> Option<&UnwindRule> {
     let UnwindInfo::Rule(rule) = info else { return None };
-    (!rule.signal && rule.return_address == arch::PUSHED_RETURN_ADDRESS).then_some(rule)
+    (!rule.signal && rule.return_address == RETURN_ADDRESS_BELOW_CFA).then_some(rule)
 }
 
 /// True if the frame lies at a distance from a register of which the value is unknown.
 #[inline]
-fn is_unknown(cfa: &Cfa, registers: &Registers) -> bool {
-    matches!(cfa, Cfa::Register(register, _) if registers.get(*register).is_err())
+fn is_unknown<A: Architecture>(rule: &UnwindRule, registers: &Registers<A>) -> bool {
+    // The outermost frame needs none.
+    !rule.is_end_of_stack()
+        && matches!(&rule.cfa, Cfa::Register(register, _) if registers.get(*register).is_err())
 }
 
 /// Visits the last frame of the copy: its CFA is known, its return address lies outside.
-fn visit_last(
-    registers: &Registers,
+fn visit_last<A: Architecture>(
+    registers: &Registers<A>,
     stack: &StackCopy<'_>,
     info: &UnwindInfo,
     frames: usize,
-    visitor: &mut impl FrameVisitor,
+    visitor: &mut impl FrameVisitor<A>,
 ) {
     let mut caller = Registers::default();
     if let Some(rule) = rule_of_call(info)
         && caller_by_rule(registers, stack, rule, &mut caller).is_ok()
-        && caller.get(arch::SP) > registers.get(arch::SP)
+        && caller.get(A::SP) > registers.get(A::SP)
     {
         visitor.visit(&caller, frames);
     }
 }
 
 #[inline]
-fn step(
-    registers: &Registers,
+fn step<A: Architecture>(
+    registers: &Registers<A>,
     address: FrameAddress,
     stack: &StackCopy<'_>,
     info: &UnwindInfo,
-    code: &mut impl CodeMap,
-    caller: &mut Registers,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
     certainty: &mut Certainty,
 ) -> Step {
     match info {
         // The frame pointer of a thread that waits in a system call is unknown, until a function on
         // its stack has saved it. The code shows the distance of the stack pointer from the frame.
-        UnwindInfo::Rule(rule) if is_unknown(&rule.cfa, registers) => {
+        UnwindInfo::Rule(rule) if is_unknown(rule, registers) => {
+            if let Some(step) = step_by_frame_record(registers, stack, rule, caller) {
+                *certainty = Certainty::Guessed;
+                return step;
+            }
             *certainty = (*certainty).min(Certainty::Analyzed);
             let found = no_table::step_by_code(registers, address, stack, code, caller);
             found.map(Caller::At).ok_or(Mark::UnwindFailed)
@@ -161,5 +170,7 @@ fn step(
     }
 }
 
+#[cfg(test)]
+mod aarch64_tests;
 #[cfg(test)]
 mod tests;

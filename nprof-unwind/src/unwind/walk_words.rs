@@ -172,7 +172,7 @@ mod tests {
                 return_address: if address >= 0x4000 {
                     RegisterRule::Undefined
                 } else {
-                    arch::PUSHED_RETURN_ADDRESS
+                    arch::RETURN_ADDRESS_BELOW_CFA
                 },
                 registers: if saves { saved.into() } else { [].into() },
                 signal: false,

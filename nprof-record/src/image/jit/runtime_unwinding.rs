@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use gimli::UnwindContext;
+use nprof_unwind::arch::Machine;
 use nprof_unwind::arch::rule::UnwindRule;
 use nprof_unwind::image::cfi::{UnwindSection, rule_in_section};
 use rustc_hash::FxHashMap;
@@ -73,7 +74,13 @@ impl RuntimeRules {
         }
         let range = ASSUMED_START..ASSUMED_START.saturating_add(unwinding.code_bytes);
         let address = ASSUMED_START.saturating_add(offset);
-        let rule = rule_in_section(&unwinding.eh_frame, &mut self.context, &range, address);
+        let rule = rule_in_section(
+            &unwinding.eh_frame,
+            &mut self.context,
+            &range,
+            address,
+            Machine::NATIVE,
+        );
         let rule = rule.map(Rc::new);
         if self.memo.len() >= MEMO_MAX || self.memo_bytes >= MEMO_MAX_BYTES {
             self.memo.clear();

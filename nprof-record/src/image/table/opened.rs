@@ -10,12 +10,12 @@ use std::rc::Rc;
 use nprof_object::path::split_deleted;
 use nprof_object::{FileOffset, ImageAddress, ImageOffset, vdso};
 use nprof_stream::ImageKind;
-use nprof_unwind::arch;
 use nprof_unwind::arch::rule::UnwindRule;
 use nprof_unwind::image::cfi::UnwindTables;
 use nprof_unwind::image::code_bytes::CodeCache;
 use nprof_unwind::image::code_pages::CodeSource;
 use nprof_unwind::image::elf::{self, Elf};
+use nprof_unwind::image::table_gaps;
 use object::ReadCache;
 use rustc_hash::FxHashMap;
 
@@ -52,6 +52,8 @@ pub(crate) struct Image {
     pub(crate) owner: Option<ProcessId>,
     /// The path at which its file was opened, and its inode.
     pub(super) file: Option<(PathBuf, u64)>,
+    /// The contents of the vDSO, which has no file.
+    contents: Vec<u8>,
     /// True if it is a file that could not be opened.
     pub(super) is_unread: bool,
     pub(super) elf: Option<Elf>,
@@ -108,6 +110,7 @@ impl Image {
             build_id: Vec::new(),
             owner,
             file: None,
+            contents: Vec::new(),
             is_unread: false,
             elf: None,
             to_copy: None,
@@ -193,40 +196,43 @@ impl Image {
         tables + signal_returns + self.code.bytes()
     }
 
-    /// Returns the rule after a syscall instruction at which the table of its function ends.
-    ///
-    /// glibc ends the table of clone and clone3 at the syscall, because the new thread continues
-    /// there on another stack. In the parent the frame is unchanged: the rule before the syscall
-    /// still holds.
+    /// Returns the rule after a system call at which the table of its function ends.
     pub(super) fn rule_after_system_call(
         &mut self,
         offset: FileOffset,
         address: ImageAddress,
     ) -> Option<Rc<UnwindRule>> {
-        let length = arch::SYSTEM_CALL.len() as u64;
-        let rule = self.table_rule(ImageAddress(address.0.checked_sub(length + 1)?))?;
-        let mut code = [0; arch::SYSTEM_CALL.len()];
-        let (path, inode) = self.file.as_ref()?;
-        let file = mapped_file::open_same(path, *inode)?;
-        file.read_exact_at(&mut code, offset.0.checked_sub(length)?).ok()?;
-        (code == arch::SYSTEM_CALL).then_some(rule)
+        let machine = self.elf.as_ref()?.machine?;
+        let TableState::Read(Some(tables)) = &mut self.tables else { return None };
+        let (file, contents) = (self.file.as_ref(), &self.contents);
+        let read = |at, code: &mut [u8]| read_code(file, contents, at, code);
+        table_gaps::rule_after_system_call(machine, tables, offset, address, read)
     }
 
-    /// True if signal handlers return to the code at `offset` (`rt_sigreturn`). The offset may be
-    /// one byte before it, the address for lookup of a return address; so the next byte is checked,
-    /// too.
+    /// True if signal handlers return to the code at an offset.
     pub(super) fn is_signal_return(&mut self, offset: FileOffset) -> bool {
-        let Some((path, inode)) = &self.file else { return false };
+        let Some(machine) = self.elf.as_ref().and_then(|elf| elf.machine) else { return false };
         if self.signal_returns.len() >= MEMO_MAX {
             self.signal_returns.clear();
         }
+        let (file, contents) = (self.file.as_ref(), &self.contents);
         *self.signal_returns.entry(offset).or_insert_with(|| {
-            let mut code = [0; arch::SIGNAL_RETURN.len() + 1];
-            let read = mapped_file::open_same(path, *inode)
-                .is_some_and(|file| file.read_exact_at(&mut code, offset.0).is_ok());
-            read && (code.starts_with(&arch::SIGNAL_RETURN) || code.ends_with(&arch::SIGNAL_RETURN))
+            let read = |at, code: &mut [u8]| read_code(file, contents, at, code);
+            table_gaps::is_signal_return(machine, offset, read)
         })
     }
+}
+
+/// Reads bytes of an image at an offset, from its contents or its file. False if it has fewer.
+fn read_code(file: Option<&(PathBuf, u64)>, contents: &[u8], offset: u64, code: &mut [u8]) -> bool {
+    let start = usize::try_from(offset).ok();
+    let known = start.and_then(|start| contents.get(start..)?.get(..code.len()));
+    if let Some(known) = known {
+        code.copy_from_slice(known);
+        return true;
+    }
+    let file = file.and_then(|(path, inode)| mapped_file::open_same(path, *inode));
+    file.is_some_and(|file| file.read_exact_at(code, offset).is_ok())
 }
 
 /// Opens the file of an image again. None if it was replaced or changed.
@@ -304,5 +310,6 @@ pub(super) fn open_vdso() -> Image {
         image.elf = Some(elf);
     }
     image.tables = TableState::Read(elf::read_tables(&cache).map(Box::new));
+    image.contents = cache.into_inner().into_inner();
     image
 }

@@ -13,7 +13,7 @@ use nprof_object::ImageAddress;
 
 use crate::arch::code_bytes::Bytes;
 use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
-use crate::arch::x86_64::frames::PUSHED_RETURN_ADDRESS;
+use crate::arch::stack::RETURN_ADDRESS_BELOW_CFA;
 use crate::arch::x86_64::registers;
 
 /// General registers, by DWARF's numbers.
@@ -379,7 +379,7 @@ impl SymbolicState {
         }
         Some(UnwindRule {
             cfa,
-            return_address: PUSHED_RETURN_ADDRESS,
+            return_address: RETURN_ADDRESS_BELOW_CFA,
             registers: registers.into(),
             signal: false,
         })
@@ -478,7 +478,7 @@ impl SymbolicState {
         let rules = rules.into_iter().filter(|(_, saved)| *saved != RegisterRule::SameValue);
         Some(UnwindRule {
             cfa,
-            return_address: PUSHED_RETURN_ADDRESS,
+            return_address: RETURN_ADDRESS_BELOW_CFA,
             registers: rules.collect(),
             signal: false,
         })
@@ -523,7 +523,7 @@ impl SymbolicState {
     /// unwind table.
     pub(super) fn rule_via_table(mut self, row: &UnwindRule) -> Option<UnwindRule> {
         let Cfa::Register(register, distance) = row.cfa else { return None };
-        if row.signal || row.return_address != PUSHED_RETURN_ADDRESS {
+        if row.signal || row.return_address != RETURN_ADDRESS_BELOW_CFA {
             return None;
         }
         let cfa = self.registers.get(usize::from(register))?.plus(distance);

@@ -9,8 +9,8 @@ use nprof_object::ImageAddress;
 
 use crate::arch::code_bytes::{CodeBytes, INSTRUCTION_MAX};
 use crate::arch::rule::{Cfa, GeneratedFrame, RegisterRule, UnwindRule};
+use crate::arch::stack::{FRAME_RECORD, RETURN_ADDRESS_BELOW_CFA, WORD};
 use crate::arch::x86_64::code_state::{SymbolicState, decode};
-use crate::arch::x86_64::frames::{FRAME_RECORD, PUSHED_RETURN_ADDRESS, WORD};
 use crate::arch::x86_64::registers::{FP, PRESERVED, SP};
 
 /// The code before an address that is searched for the start of its function.
@@ -201,7 +201,7 @@ pub(crate) fn rule_of_fixed_frame(
     registers.sort_unstable_by_key(|&(register, _)| register);
     Some(UnwindRule {
         cfa: Cfa::Register(SP, i64::from(size).checked_add(frame_record)?),
-        return_address: PUSHED_RETURN_ADDRESS,
+        return_address: RETURN_ADDRESS_BELOW_CFA,
         registers: registers.into(),
         signal: false,
     })
@@ -251,7 +251,7 @@ pub(crate) fn rule_in_prologue(
 ) -> Option<UnwindRule> {
     let rule = |pushed: bool| UnwindRule {
         cfa: Cfa::Register(SP, if pushed { FRAME_RECORD as i64 } else { WORD as i64 }),
-        return_address: PUSHED_RETURN_ADDRESS,
+        return_address: RETURN_ADDRESS_BELOW_CFA,
         registers: if pushed {
             [(FP, RegisterRule::AtCfaOffset(-(FRAME_RECORD as i64)))].into()
         } else {

@@ -3,10 +3,11 @@ use std::rc::Rc;
 use nprof_object::{ImageAddress, RuntimeAddress};
 
 use super::*;
-use crate::arch::code_analysis;
+use crate::arch;
 use crate::arch::code_bytes::{Bytes, CodeBytes, INSTRUCTION_MAX};
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame};
 use crate::arch::rule::{Cfa, Expression, RegisterRule};
+use crate::arch::x86_64::code_analysis;
 
 /// Code with rules by address; everything from 0x1000 to 0x9000 is mapped.
 struct Rules(Vec<(u64, UnwindInfo)>);
