@@ -8,5 +8,6 @@ mod cli;
 mod output;
 mod perf;
 mod profiles;
+mod unwind;
 
 pub use cli::main;

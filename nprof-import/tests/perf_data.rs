@@ -68,11 +68,7 @@ fn samples_by_command_and_file_are_those_of_perf() {
         }
         let import = shell.run("nprof-import -o x.nprof perf.data");
         assert_eq!(import.status, 0, "{kind}: {import:?}");
-        assert_eq!(import.err.contains("not unwound"), kind == "copies of stacks", "{import:?}");
         shell.run("nprof-format check x.nprof").quiet();
-        let incomplete =
-            shell.run("nprof-paths --format folded x.nprof 2> /dev/null | grep -c no-stack");
-        assert_eq!(incomplete.out.trim() != "0", kind == "copies of stacks", "{incomplete:?}");
         assert_eq!(nprof_flat(&shell, "x.nprof"), perf_report(&shell, "-i perf.data"), "{kind}");
     }
     let run = shell.run(&format!(
@@ -119,7 +115,7 @@ fn damaged_file_is_an_error_and_never_a_panic() {
     }
     let shell = Shell::new();
     let run = shell.run(
-        "perf record -q -e cpu-clock -F 997 -g -o perf.data -- perl -e '$x += $_ for 1 .. 1e5'",
+        "perf record -q -e cpu-clock -F 997 -g -o perf.data -- perl -e '$x += $_ for 1 .. 1e7'",
     );
     assert_eq!(run.status, 0, "{run:?}");
     let whole = shell.read("perf.data");
@@ -131,7 +127,10 @@ fn damaged_file_is_an_error_and_never_a_panic() {
         shell.write("damaged.data", &damaged);
         let run = shell.run("nprof-import -o x.nprof damaged.data");
         assert!([0, 2, 3].contains(&run.status), "byte {at}: {run:?}");
-        assert_eq!(run.status == 0, run.err.is_empty(), "byte {at}: {run:?}");
+        // Damaged attributes may state copies of stacks.
+        let is_silent = run.err.is_empty() || run.err.contains("are incomplete");
+        assert!(run.status != 0 || is_silent, "byte {at}: {run:?}");
+        assert!(run.status == 0 || !run.err.is_empty(), "byte {at}: {run:?}");
     }
     for length in [0, 7, 50, 103, 104, whole.len() / 2] {
         shell.write("cut.data", &whole[..length]);
@@ -142,4 +141,106 @@ fn damaged_file_is_an_error_and_never_a_panic() {
             "{run:?}"
         );
     }
+}
+
+/// A program of which all stacks are known: `leaf` and `other` are called by `middle`, which is called by
+/// `recurse`, 20 times deep, below `main`.
+const KNOWN: &str = r#"
+#include <time.h>
+volatile unsigned long sum;
+__attribute__((noinline)) void leaf(void) { for (int i = 0; i < 3000; i++) sum += i; }
+__attribute__((noinline)) void other(void) { for (int i = 0; i < 1000; i++) sum ^= i; }
+__attribute__((noinline)) void middle(void) { leaf(); other(); sum++; }
+__attribute__((noinline)) void recurse(int depth) {
+    if (depth) recurse(depth - 1); else for (int i = 0; i < 100; i++) middle();
+    sum++;
+}
+int main(void) {
+    while (clock() < CLOCKS_PER_SEC / 2) recurse(20);
+    return 0;
+}
+"#;
+
+/// Returns the folded stacks of a stream below `main`, given the arguments of nprof-symbolize: names from the
+/// root, and counts.
+fn stacks_from_main(shell: &Shell, arguments: &str) -> BTreeMap<String, u64> {
+    let folded = shell.run(&format!(
+        "nprof-symbolize {arguments} 2> /dev/null | nprof-paths --format folded 2> /dev/null"
+    ));
+    let mut stacks = BTreeMap::new();
+    for line in folded.out.lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        let from_main = stack.find(";main;").map_or("", |at| &stack[at + 1..]);
+        *stacks.entry(from_main.to_owned()).or_default() += count.parse::<u64>().unwrap();
+    }
+    stacks
+}
+
+#[test]
+fn copied_stacks_are_unwound_to_the_root_by_the_files_of_the_recorded_build() {
+    if !have(&["perf", "gcc"]) {
+        return;
+    }
+    let shell = Shell::new();
+    shell.write("known.c", KNOWN.as_bytes());
+    shell
+        .run("gcc -O2 -g -fomit-frame-pointer -fno-optimize-sibling-calls known.c -o known")
+        .quiet();
+    let run = shell
+        .run("perf record -q -e cpu-clock:u -F 997 --call-graph dwarf -o perf.data -- ./known");
+    if run.status != 0 {
+        nprof_tests::skipped(&format!("perf cannot copy stacks: {}", run.err));
+        return;
+    }
+    shell.run("nprof-import -o x.nprof perf.data").quiet();
+    shell.run("nprof-format check x.nprof").quiet();
+    let stacks = stacks_from_main(&shell, "x.nprof");
+    let total: u64 = stacks.values().sum();
+    let path = format!("main{};middle;", ";recurse".repeat(21));
+    let below = |leaf: &str| stacks.get(&format!("{path}{leaf}")).copied().unwrap_or(0);
+    // The rest are the loops of their callers, the start of the process and clock().
+    assert!(below("leaf") > below("other") && below("other") > 0, "{stacks:?}");
+    assert!((below("leaf") + below("other")) * 10 > total * 9, "{stacks:?}");
+
+    // Another build has other rules. perf has a copy of the first one in its cache.
+    shell.run("gcc -O1 -g known.c -o known").quiet();
+    let import = shell.run("HOME=/none nprof-import -o y.nprof perf.data");
+    assert_eq!(import.status, 0, "{import:?}");
+    assert!(import.err.contains("/known (of another build)"), "{import:?}");
+    let marked =
+        shell.run("nprof-paths --format folded y.nprof 2> /dev/null | grep no-unwind-info");
+    assert!(!marked.out.is_empty(), "{marked:?}");
+    assert_eq!(nprof_flat(&shell, "y.nprof"), perf_report(&shell, "-i perf.data"));
+    // The build of the recording below a root.
+    shell.run(
+        "mkdir -p root$PWD && gcc -O2 -g -fomit-frame-pointer -fno-optimize-sibling-calls known.c \
+         -o root$PWD/known && ln -s /lib /lib64 /usr root",
+    );
+    shell.run("HOME=/none nprof-import --symfs root -o z.nprof perf.data").quiet();
+    assert_eq!(
+        stacks_from_main(&shell, "--symfs root z.nprof").get(&format!("{path}leaf")),
+        Some(&below("leaf"))
+    );
+}
+
+#[test]
+fn stack_that_is_larger_than_its_copy_is_marked_as_truncated() {
+    if !have(&["perf", "gcc"]) {
+        return;
+    }
+    let shell = Shell::new();
+    shell.write("known.c", KNOWN.replace("recurse(20)", "recurse(2000)").as_bytes());
+    shell.run("gcc -O2 -g -fno-optimize-sibling-calls known.c -o known").quiet();
+    let run = shell.run(
+        "perf record -q -e cpu-clock:u -F 499 --call-graph dwarf,1024 -o perf.data -- ./known",
+    );
+    if run.status != 0 {
+        nprof_tests::skipped(&format!("perf cannot copy stacks: {}", run.err));
+        return;
+    }
+    shell.run("nprof-import -o x.nprof perf.data").quiet();
+    let folded = shell.run("nprof-paths --format folded x.nprof 2> /dev/null");
+    let (marked, others): (Vec<_>, Vec<_>) =
+        folded.out.lines().partition(|line| line.contains("stack-truncated"));
+    assert!(marked.len() > others.len(), "{folded:?}");
 }

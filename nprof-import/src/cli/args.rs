@@ -1,5 +1,7 @@
 //! The options.
 
+use std::path::PathBuf;
+
 use clap::Parser;
 use nprof_cli::args::{Inputs, OutputFile, PartialOk};
 
@@ -9,6 +11,10 @@ use nprof_cli::args::{Inputs, OutputFile, PartialOk};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nprof-import", version, max_term_width = 100)]
 pub(crate) struct Args {
+    /// Find the files of images below ROOT, to unwind stacks that were recorded on another system
+    #[arg(long, value_name = "ROOT", value_hint = clap::ValueHint::DirPath)]
+    pub(crate) symfs: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) output: OutputFile,
 

@@ -16,6 +16,9 @@ pub(super) mod sample_type {
     pub(in super::super) const CPU: u64 = 1 << 7;
     pub(in super::super) const PERIOD: u64 = 1 << 8;
     pub(in super::super) const STREAM_ID: u64 = 1 << 9;
+    pub(in super::super) const RAW: u64 = 1 << 10;
+    pub(in super::super) const BRANCH_STACK: u64 = 1 << 11;
+    pub(in super::super) const REGS_USER: u64 = 1 << 12;
     pub(in super::super) const STACK_USER: u64 = 1 << 13;
     pub(in super::super) const IDENTIFIER: u64 = 1 << 16;
 }
@@ -40,6 +43,10 @@ pub(super) struct Attribute {
     pub(super) sample_type: u64,
     /// The layout of counts in samples.
     pub(super) read_format: u64,
+    /// The layout of branches in samples.
+    pub(super) branch_type: u64,
+    /// The registers in samples.
+    pub(super) user_registers: u64,
     /// The depth at which the kernel cuts call chains.
     pub(super) max_stack: u16,
     /// The ids of its records.
@@ -61,8 +68,26 @@ impl Attribute {
         let max_stack = bytes.get(108..110).filter(|_| size >= 110);
         let max_stack = max_stack.and_then(|bytes| Bytes(bytes).u16()).filter(|&max| max > 0);
         let max_stack = max_stack.unwrap_or(MAX_STACK);
+        // Older versions have neither.
+        let word = |at: usize| {
+            let word = bytes.get(at..at + 8).filter(|_| size >= at + 8);
+            word.and_then(|word| Bytes(word).u64()).unwrap_or(0)
+        };
+        let (branch_type, user_registers) = (word(72), word(80));
         let (ids, name) = (Vec::new(), Vec::new());
-        Some(Self { kind, config, period, flags, sample_type, read_format, max_stack, ids, name })
+        Some(Self {
+            kind,
+            config,
+            period,
+            flags,
+            sample_type,
+            read_format,
+            branch_type,
+            user_registers,
+            max_stack,
+            ids,
+            name,
+        })
     }
 
     /// True if samples have these fields.
@@ -106,8 +131,7 @@ impl Attribute {
             match (self.has(sample_type::CALLCHAIN), self.has(sample_type::STACK_USER)) {
                 (false, _) => b"none",
                 (true, false) => b"fp",
-                // The copies of stacks are not unwound.
-                (true, true) => b"none",
+                (true, true) => b"dwarf",
             };
         Event {
             name: self.plain_name(),

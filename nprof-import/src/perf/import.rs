@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
 
 use nprof_stream::{Cause, EventId, Extras, Head, NodeId, RunId, Sample, Step, TaskId, Writer};
+use nprof_unwind::arch;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::attribute::Attribute;
@@ -16,17 +17,21 @@ use super::machine::Machine;
 use super::order::Order;
 use super::record::{self, Content, SampleContent, kind};
 use crate::output::Output;
+use crate::unwind::{ImageFiles, Lacking, machine_of};
 
 /// The result of an import.
 #[derive(Debug, Default)]
 pub(crate) struct Imported {
     /// The reason why the file was not read to its end. The stream has all records before it.
     pub(crate) incomplete: Option<Error>,
-    /// True if there are copies of user stacks, which are not unwound.
-    pub(crate) has_stack_copies: bool,
+    /// The architecture of the machine, if there are copies of user stacks that are not unwound because of it.
+    pub(crate) unknown_machine: Option<Vec<u8>>,
+    /// The paths of files without which copies of stacks are incomplete.
+    pub(crate) lacking: Vec<(Vec<u8>, Lacking)>,
 }
 
-/// Imports a recording as one segment. `file` is the same input, for the sections at its end.
+/// Imports a recording as one segment. `file` is the same input, for the sections at its end; `images` finds
+/// the files by which copies of stacks are unwound.
 ///
 /// # Errors
 ///
@@ -34,12 +39,13 @@ pub(crate) struct Imported {
 pub(crate) fn import<W: Write>(
     input: impl Read,
     file: Option<&File>,
+    images: ImageFiles,
     step: Step,
     writer: Writer<W>,
 ) -> Result<(Imported, Writer<W>), Error> {
     let mut input = Counted::new(input);
     let preamble = preamble(&mut input, file)?;
-    let mut importer = Importer::new(preamble, step, writer);
+    let mut importer = Importer::new(preamble, images, step, writer);
     let mut result = importer.read(&mut input);
     // The decompressor keeps records of a recording that was cut off, too.
     if !matches!(result, Err(Error::Io(_))) {
@@ -49,6 +55,9 @@ pub(crate) fn import<W: Write>(
     let ready = importer.order.finish();
     importer.write(ready)?;
     let has_stack_copies = importer.attributes.iter().any(Attribute::has_stack_copies);
+    let is_unknown = has_stack_copies && importer.architecture().is_none();
+    let unknown_machine = is_unknown.then(|| importer.preamble.features.arch.clone());
+    let lacking = importer.machine.lacking();
     let incomplete = match result {
         Ok(()) => importer.preamble.damage.take(),
         // An error of the output is final.
@@ -62,7 +71,7 @@ pub(crate) fn import<W: Write>(
         };
     };
     let writer = output.end(incomplete.is_none())?;
-    Ok((Imported { incomplete, has_stack_copies }, writer))
+    Ok((Imported { incomplete, unknown_machine, lacking }, writer))
 }
 
 struct Importer<W: Write> {
@@ -80,7 +89,7 @@ struct Importer<W: Write> {
 }
 
 impl<W: Write> Importer<W> {
-    fn new(mut preamble: Preamble, step: Step, writer: Writer<W>) -> Self {
+    fn new(mut preamble: Preamble, images: ImageFiles, step: Step, writer: Writer<W>) -> Self {
         let attributes = std::mem::take(&mut preamble.attributes);
         let mut importer = Self {
             attributes,
@@ -88,7 +97,7 @@ impl<W: Write> Importer<W> {
             preamble,
             order: Order::default(),
             decompressor: None,
-            machine: Machine::default(),
+            machine: Machine::new(images),
             begin: Some((step, writer)),
             output: None,
             events: Vec::new(),
@@ -177,7 +186,7 @@ impl<W: Write> Importer<W> {
         let number = self.attribute_by_id.get(&id).copied().unwrap_or(0);
         let content = record::content(kind, misc, body, number, &self.attributes[number]);
         if let Some(content) = content.ok_or(damaged)? {
-            let ready = self.order.add(time, content);
+            let ready = self.order.add(time, content.bytes(), content);
             self.write(ready)?;
         }
         Ok(())
@@ -271,9 +280,10 @@ impl<W: Write> Importer<W> {
 
     fn sample(&mut self, time: u64, content: &SampleContent) -> Result<(), Error> {
         self.begin(time)?;
+        let architecture = self.architecture();
         let Some(output) = &mut self.output else { return Ok(()) };
         let attribute = &self.attributes[content.attribute];
-        let stack = self.machine.stack(content, attribute);
+        let stack = self.machine.stack(content, attribute, architecture);
         let task = self.machine.task_of(time, content.pid, content.tid, output);
         let sample = Sample {
             time,
@@ -288,6 +298,14 @@ impl<W: Write> Importer<W> {
         };
         output.sample(sample, task, &stack)?;
         Ok(())
+    }
+
+    /// Returns the architecture of the recorded machine. None if its stacks are not unwound.
+    fn architecture(&self) -> Option<arch::Machine> {
+        match &self.preamble.features.arch[..] {
+            b"" => Some(arch::Machine::NATIVE),
+            name => machine_of(name),
+        }
     }
 
     /// Takes the records at the end of a compressed stream, which the decompressor still keeps.

@@ -2,13 +2,17 @@
 
 use std::io::{self, Write};
 
+use nprof_object::RuntimeAddress;
 use nprof_stream::{ImageKind, Mark};
+use nprof_unwind::arch;
+use nprof_unwind::unwind::FrameAddress;
 use rustc_hash::FxHashMap;
 
 use super::address_space::{AddressSpaces, Mapping};
 use super::attribute::Attribute;
 use super::record::{Content, Mmap, SampleContent};
 use crate::output::{ImageDef, Output, Place, TaskDef};
+use crate::unwind::{ImageFiles, Lacking, ProcessCode};
 
 /// The first marker of a context in call chains (`PERF_CONTEXT_MAX`).
 const FIRST_CONTEXT: u64 = -4095_i64 as u64;
@@ -35,6 +39,10 @@ struct Thread {
 pub(super) struct Machine {
     spaces: AddressSpaces,
     images: Vec<ImageDef>,
+    /// The inodes of their files, if they are known.
+    inodes: Vec<Option<u64>>,
+    /// The files of images, for copies of stacks.
+    files: ImageFiles,
     image_numbers: FxHashMap<ImageDef, u32>,
     /// The number of images that the output knows.
     defined: usize,
@@ -45,6 +53,17 @@ pub(super) struct Machine {
 }
 
 impl Machine {
+    /// Returns a machine of which the files are found by `files`.
+    pub(super) fn new(files: ImageFiles) -> Self {
+        Self { files, ..Self::default() }
+    }
+
+    /// Returns the paths of the files that were needed to unwind stacks, and could not be used.
+    pub(super) fn lacking(&self) -> Vec<(Vec<u8>, Lacking)> {
+        let path = |number: u32| self.images[number as usize].path.clone();
+        self.files.lacking().map(|(number, reason)| (path(number), reason)).collect()
+    }
+
     /// Takes a record of a process or mapping.
     ///
     /// # Errors
@@ -148,7 +167,7 @@ impl Machine {
     }
 
     fn map(&mut self, mmap: Mmap, build_ids: &FxHashMap<Vec<u8>, Vec<u8>>) {
-        let Mmap { pid, start, length, file_offset, build_id, path } = mmap;
+        let Mmap { pid, start, length, file_offset, build_id, path, inode } = mmap;
         let is_kernel = pid == KERNEL_PID;
         let (kind, name) = kind_and_name(is_kernel, &path);
         // Build IDs of the kernel are stored without the symbol that its address is of.
@@ -161,7 +180,7 @@ impl Machine {
             _ => (start.wrapping_sub(file_offset), None),
         };
         let build_id = build_id.filter(|_| kind != ImageKind::Anonymous).unwrap_or_default();
-        let image = self.image(ImageDef { kind, build_id, path: name, base });
+        let image = self.image(ImageDef { kind, build_id, path: name, base }, inode);
         let mapping = Mapping { end: start.saturating_add(length), bias, image };
         match is_kernel {
             true => self.spaces.map_kernel(start, mapping),
@@ -169,20 +188,28 @@ impl Machine {
         }
     }
 
-    fn image(&mut self, image: ImageDef) -> u32 {
+    fn image(&mut self, image: ImageDef, inode: Option<u64>) -> u32 {
         let next = self.images.len() as u32;
         let number = *self.image_numbers.entry(image.clone()).or_insert(next);
         if number == next {
             self.images.push(image);
+            self.inodes.push(inode);
         }
         number
     }
 
-    /// Returns the stack of a sample, root first.
-    pub(super) fn stack(&self, sample: &SampleContent, attribute: &Attribute) -> Vec<Place> {
+    /// Returns the stack of a sample, root first. A copy of the user stack is unwound by the rules of an
+    /// architecture; without one it stays incomplete.
+    pub(super) fn stack(
+        &mut self,
+        sample: &SampleContent,
+        attribute: &Attribute,
+        architecture: Option<arch::Machine>,
+    ) -> Vec<Place> {
+        let spaces = &self.spaces;
         let place = |address, kernel, return_address| {
             // An address in no mapping stays as it is.
-            let found = self.spaces.find(sample.pid, kernel, address);
+            let found = spaces.find(sample.pid, kernel, address);
             let (image, offset) = match found {
                 Some((image, offset)) => (Some(image), offset),
                 None => (None, address),
@@ -216,7 +243,37 @@ impl Machine {
         } else if attribute.has_stack_copies() && users <= 1 && has_user_stack {
             // The callers are in the copy of the stack only: chains have no user part then, not even
             // the interrupted instruction (exclude_callchain_user).
-            stack.push(Place::mark(Mark::NoStack));
+            let mut addresses = Vec::new();
+            let mark = sample.copy.as_ref().zip(architecture).and_then(|(copy, architecture)| {
+                let find = |address| spaces.find(sample.pid, false, address);
+                let (images, inodes) = (&self.images, &self.inodes);
+                let image = |number: u32| (&images[number as usize], inodes[number as usize]);
+                let files = &mut self.files;
+                let mut code = ProcessCode { find: &find, image: &image, files };
+                copy.walk(architecture, &mut code, &mut addresses)
+            });
+            stack.retain(|place| place.kernel);
+            // The registers may be those of a later instruction.
+            if !sample.is_kernel {
+                let leaf = FrameAddress::Instruction(RuntimeAddress(sample.ip));
+                match addresses.first_mut() {
+                    Some(first) => *first = leaf,
+                    None => addresses.push(leaf),
+                }
+            }
+            for address in addresses {
+                let lookup = place(address.address_for_lookup().0, false, address.is_return());
+                let offset = lookup.offset.wrapping_add(u64::from(address.is_return()));
+                stack.push(Place { offset, ..lookup });
+            }
+            // A sample in the kernel without user registers is of one of its threads.
+            let mark = mark.unwrap_or(match sample.copy.as_ref() {
+                Some(copy) if copy.registers.is_empty() && sample.is_kernel => Mark::None,
+                _ => Mark::NoStack,
+            });
+            if mark != Mark::None {
+                stack.push(Place::mark(mark));
+            }
         }
         stack.reverse();
         stack

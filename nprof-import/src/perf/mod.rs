@@ -9,6 +9,8 @@ mod address_space;
 mod attribute;
 mod bytes;
 mod compression;
+#[cfg(test)]
+mod copy_tests;
 mod error;
 mod features;
 mod file;

@@ -2,6 +2,7 @@
 
 use super::attribute::{Attribute, sample_type};
 use super::bytes::Bytes;
+use crate::unwind::UserCopy;
 
 /// Types of records; those from 64 on are of perf itself.
 pub(super) mod kind {
@@ -63,6 +64,8 @@ pub(super) struct SampleContent {
     pub(super) attribute: usize,
     /// Addresses, leaf first, between markers of their context. None if chains were not recorded.
     pub(super) chain: Option<Box<[u64]>>,
+    /// The copy of the user stack. None if it was not recorded.
+    pub(super) copy: Option<Box<UserCopy>>,
 }
 
 /// Executable memory.
@@ -75,6 +78,25 @@ pub(super) struct Mmap {
     pub(super) file_offset: u64,
     pub(super) build_id: Vec<u8>,
     pub(super) path: Vec<u8>,
+    /// The inode of the file. None if the record has none.
+    pub(super) inode: Option<u64>,
+}
+
+impl Content {
+    /// Returns its approximate memory in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let own = match self {
+            Self::Sample(sample) => {
+                let copy = sample.copy.as_ref();
+                sample.chain.as_ref().map_or(0, |chain| size_of_val(&**chain))
+                    + copy.map_or(0, |copy| copy.bytes())
+            }
+            Self::Mmap(mmap) => mmap.path.len() + mmap.build_id.len(),
+            Self::Comm { name, .. } => name.len(),
+            _ => 0,
+        };
+        size_of::<Self>() + own
+    }
 }
 
 /// Returns the id of a record's attribute and its time, from the place that the first attribute states:
@@ -127,24 +149,29 @@ pub(super) fn content(
                 return Some(None);
             }
             let (build_id, path) = (Vec::new(), at.text().to_vec());
-            Content::Mmap(Mmap { pid, start, length, file_offset, build_id, path })
+            let inode = None;
+            Content::Mmap(Mmap { pid, start, length, file_offset, build_id, path, inode })
         }
         kind::MMAP2 => {
             let (pid, _) = (at.u32()?, at.u32()?);
             let (start, length, file_offset) = (at.u64()?, at.u64()?, at.u64()?);
             let mut id = Bytes(at.take(24)?);
-            let mut build_id = Vec::new();
+            let (mut build_id, mut inode) = (Vec::new(), None);
             if misc & MMAP_BUILD_ID != 0 {
                 let size = usize::from(id.u8()?);
                 id.take(3)?;
                 build_id = id.take(size.min(20))?.to_vec();
+            } else {
+                // Major and minor number of the device; the kernel has no inode 0.
+                id.take(8)?;
+                inode = Some(id.u64()?).filter(|&inode| inode != 0);
             }
             let (protection, _) = (at.u32()?, at.u32()?);
             if protection & PROT_EXEC == 0 {
                 return Some(None);
             }
             let path = at.text().to_vec();
-            Content::Mmap(Mmap { pid, start, length, file_offset, build_id, path })
+            Content::Mmap(Mmap { pid, start, length, file_offset, build_id, path, inode })
         }
         kind::COMM => {
             let (pid, tid, name) = (at.u32()?, at.u32()?, at.text().to_vec());
@@ -213,7 +240,50 @@ fn sample(
         let address = |bytes: &[u8]| Bytes(bytes).u64().unwrap_or_default();
         sample.chain = Some(bytes.chunks_exact(8).map(address).collect());
     }
+    if attribute.has(RAW) {
+        let size = usize::try_from(at.u32()?).ok()?;
+        at.take(size)?;
+    }
+    if attribute.has(BRANCH_STACK) {
+        skip_branches(&mut at, attribute.branch_type)?;
+    }
+    if attribute.has(REGS_USER) && attribute.has(STACK_USER) {
+        sample.copy = Some(Box::new(user_copy(&mut at, attribute.user_registers)?));
+    }
     Some(sample)
+}
+
+/// Reads user registers and the copy of the user stack.
+fn user_copy(at: &mut Bytes<'_>, mask: u64) -> Option<UserCopy> {
+    // PERF_SAMPLE_REGS_ABI_NONE, 32 and 64.
+    let abi = at.u64()?;
+    let mut registers = Vec::new();
+    if abi != 0 {
+        for _ in 0..mask.count_ones() {
+            registers.push(at.u64()?);
+        }
+    }
+    let requested_bytes = usize::try_from(at.u64()?).ok()?;
+    let mut stack: &[u8] = &[];
+    if requested_bytes > 0 {
+        let bytes = at.take(requested_bytes)?;
+        // The bytes after these could not be read.
+        let length = usize::try_from(at.u64()?).ok()?;
+        stack = bytes.get(..length)?;
+    }
+    let (registers, stack) = (registers.into(), stack.into());
+    Some(UserCopy { is_compat: abi == 1, mask, registers, stack, requested_bytes })
+}
+
+/// Skips the branches of a sample (`branch_sample_type`).
+fn skip_branches(at: &mut Bytes<'_>, branch_type: u64) -> Option<()> {
+    // PERF_SAMPLE_BRANCH_HW_INDEX and COUNTERS.
+    let [has_index, has_counters] = [1 << 17, 1 << 19].map(|bit| u64::from(branch_type & bit != 0));
+    let count = at.u64()?;
+    // From, to and flags; a word for the counters of each.
+    let words = count.checked_mul(3 + has_counters)?.checked_add(has_index)?;
+    at.take(usize::try_from(words.checked_mul(8)?).ok()?)?;
+    Some(())
 }
 
 /// Skips the counts of a sample (`read_format`).

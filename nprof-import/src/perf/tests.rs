@@ -8,23 +8,29 @@ use proptest::prelude::*;
 use super::compression::Decompressor;
 use super::error::Error;
 use super::import::{Imported, import};
+use crate::unwind::ImageFiles;
 
 /// A recording as from a pipe.
-struct Recording(Vec<u8>);
+pub(super) struct Recording(pub(super) Vec<u8>);
 
 /// The fields of samples: IP, TID, TIME, CPU, PERIOD, CALLCHAIN, IDENTIFIER.
 const SAMPLE_TYPE: u64 = 1 | 2 | 4 | 128 | 256 | 32 | 1 << 16;
 
 impl Recording {
     fn new() -> Self {
-        let mut recording = Self(Vec::new());
-        recording.0.extend(b"PERFILE2");
-        recording.0.extend(16_u64.to_le_bytes());
+        let mut recording = Self::without_events();
         recording.attribute(1, 0, 7);
         recording
     }
 
-    fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
+    pub(super) fn without_events() -> Self {
+        let mut recording = Self(Vec::new());
+        recording.0.extend(b"PERFILE2");
+        recording.0.extend(16_u64.to_le_bytes());
+        recording
+    }
+
+    pub(super) fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
         self.0.extend(kind.to_le_bytes());
         self.0.extend(misc.to_le_bytes());
         self.0.extend((body.len() as u16 + 8).to_le_bytes());
@@ -33,9 +39,14 @@ impl Recording {
 
     /// Adds an event with a frequency of 997 Hz and records that state their id.
     fn attribute(&mut self, kind: u32, config: u64, id: u64) {
+        self.attribute_with(kind, id, &[(8, config), (24, SAMPLE_TYPE)]);
+    }
+
+    /// Adds an event with these words of its attributes.
+    pub(super) fn attribute_with(&mut self, kind: u32, id: u64, words: &[(usize, u64)]) {
         let mut body = vec![0; 128];
         let flags = 1_u64 << 10 | 1 << 18;
-        for (at, value) in [(8, config), (16, 997), (24, SAMPLE_TYPE), (40, flags)] {
+        for &(at, value) in [(16, 997), (40, flags)].iter().chain(words) {
             body[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         body[..4].copy_from_slice(&kind.to_le_bytes());
@@ -55,7 +66,7 @@ impl Recording {
         self.record(kind, misc, &body);
     }
 
-    fn mmap(&mut self, pid: u32, start: u32, length: u32, offset: u32, path: &[u8]) {
+    pub(super) fn mmap(&mut self, pid: u32, start: u32, length: u32, offset: u32, path: &[u8]) {
         let mut words = vec![pid, pid, start, 0, length, 0, offset, 0];
         // Device, inode and generation; PROT_READ and PROT_EXEC.
         words.extend([0, 0, 0, 0, 0, 0, 5, 2]);
@@ -98,7 +109,7 @@ fn recording() -> Recording {
 fn imported(bytes: &[u8]) -> Result<(Imported, String), Error> {
     let mut out = Vec::new();
     let writer = Writer::new(&mut out as &mut dyn Write, Encoding::Text);
-    let (imported, writer) = import(bytes, None, Step::default(), writer)?;
+    let (imported, writer) = import(bytes, None, ImageFiles::default(), Step::default(), writer)?;
     drop(writer);
     Ok((imported, String::from_utf8(out).expect("text is UTF-8")))
 }
@@ -202,7 +213,8 @@ fn lists_of_ids_share_a_bound() {
     let mut file = tempfile::tempfile().expect("a temporary file");
     file.write_all(&bytes).expect("it can be written");
     let writer = Writer::new(Vec::new(), Encoding::Text);
-    let error = import(&*bytes, Some(&file), Step::default(), writer).expect_err("it is damaged");
+    let error = import(&*bytes, Some(&file), ImageFiles::default(), Step::default(), writer)
+        .expect_err("it is damaged");
     assert!(error.to_string().contains("the ids of events are too large"), "{error}");
 }
 
