@@ -191,8 +191,15 @@ install-files:
 	@echo "    share/bash-completion/completions, share/zsh/site-functions,"
 	@echo "    share/fish/vendor_completions.d    completions of each tool"
 
+# Writes a Debian package of the built files; needs dpkg and binutils.
+DEB = $(abspath $(TARGET))/deb/nprof
+deb: build
+	@rm -rf $(DEB) $(DEB).deb
+	@$(MAKE) --no-print-directory install-files DESTDIR=$(DEB) PREFIX=/usr >/dev/null
+	@packaging/deb $(DEB) $$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+
 clean:
 	$(CARGO) clean
 	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target
 
-.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz html machines install install-files clean
+.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz html machines install install-files deb clean
