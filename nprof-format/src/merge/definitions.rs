@@ -1,9 +1,10 @@
 //! The definitions of an input's ids, and the corresponding ids of the output.
 
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
 use nprof_stream::body::{Scratch, push_body, read_body};
 use nprof_stream::*;
-use rustc_hash::FxHashMap;
-
 /// The kinds of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdKind {
@@ -34,6 +35,9 @@ impl IdKind {
     }
 }
 
+/// The most bytes of code in an epoch; more is left out. As much as reports keep.
+const MAX_CODE_BYTES: usize = 96 << 20;
+
 /// The body of a record in the binary encoding, with absolute times.
 pub(super) type Body = Box<[u8]>;
 
@@ -50,8 +54,10 @@ pub(super) struct Definitions {
     bodies: [IdTable<Body>; KINDS],
     /// By frame; empty for a frame without a location.
     locations: IdTable<Body>,
-    /// By frame, the code around it; the bytes of several records may follow each other.
-    codes: FxHashMap<u32, Vec<Body>>,
+    /// By frame and offset, the code around the frame; the bytes of several records may follow each other.
+    codes: BTreeMap<(u32, u64), Body>,
+    /// The size of their bodies.
+    code_bytes: usize,
     nodes: IdTable<(NodeId, FrameId)>,
     /// The most recently defined event.
     pub(super) last_event: EventId,
@@ -80,7 +86,7 @@ impl Definitions {
             Record::Code(code) => {
                 let frame = code.frame.0;
                 if self.bodies[IdKind::Frame as usize].get(frame).is_some() {
-                    self.codes.entry(frame).or_default().push(body(definition));
+                    self.insert_code((frame, code.offset), body(definition));
                 }
                 return;
             }
@@ -92,12 +98,32 @@ impl Definitions {
             self.locations.insert(id, Body::default());
         }
         if of == IdKind::Frame {
-            self.codes.remove(&id);
+            self.remove_codes(id);
         }
         if let Record::Event(event) = definition {
             self.last_event = event.id;
         }
         self.bodies[of as usize].insert(id, body(definition));
+    }
+
+    /// Adds code. A later record of the same offset replaces an earlier one.
+    fn insert_code(&mut self, key: (u32, u64), body: Body) {
+        // Code is optional; other records are bounded by the highest id.
+        if self.code_bytes.saturating_add(body.len()) > MAX_CODE_BYTES {
+            return;
+        }
+        self.code_bytes += body.len();
+        let replaced = self.codes.insert(key, body);
+        self.code_bytes -= replaced.map_or(0, |body| body.len());
+    }
+
+    fn remove_codes(&mut self, frame: u32) {
+        let code = |codes: &BTreeMap<(u32, u64), Body>| {
+            codes.range((frame, 0)..=(frame, u64::MAX)).next().map(|(&key, _)| key)
+        };
+        while let Some(key) = code(&self.codes) {
+            self.code_bytes -= self.codes.remove(&key).map_or(0, |body| body.len());
+        }
     }
 
     fn take_nodes(&mut self, nodes: &Nodes<'_>, known: &mut IdMap) {
@@ -124,6 +150,7 @@ impl Definitions {
         self.bodies.iter_mut().for_each(IdTable::clear);
         self.locations.clear();
         self.codes.clear();
+        self.code_bytes = 0;
         self.nodes.clear();
         self.last_event = EventId::NONE;
     }
@@ -156,9 +183,14 @@ impl Definitions {
         }
     }
 
-    /// Returns the bodies of the code around a frame.
-    pub(super) fn codes(&self, frame: FrameId) -> &[Body] {
-        self.codes.get(&frame.0).map_or(&[], Vec::as_slice)
+    /// Returns the bodies of the code around a frame that begins at one of these offsets.
+    pub(super) fn codes(
+        &self,
+        frame: FrameId,
+        offsets: RangeInclusive<u64>,
+    ) -> impl Iterator<Item = &Body> {
+        let key = |offset: u64| (frame.0, offset);
+        self.codes.range(key(*offsets.start())..=key(*offsets.end())).map(|(_, body)| body)
     }
 
     /// Returns the parent and the frame of a node.
@@ -231,5 +263,47 @@ impl IdMap {
         for generation in &mut self.generations {
             *generation = generation.wrapping_add(1).max(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes code of frame 1 at this offset with this number of bytes.
+    fn take_code(definitions: &mut Definitions, offset: u64, length: usize) {
+        let (bytes, rows, callees) = (&*vec![0; length], CodeRows::default(), CodeRows::default());
+        let (frame, arch, extras) = (FrameId(1), &b"x86_64"[..], Extras::NONE);
+        let code = Code { frame, offset, arch, bytes, rows, callees, extras };
+        definitions.take(&Record::Code(code), &mut IdMap::default());
+    }
+
+    #[test]
+    fn repeated_code_replaces_the_earlier_one() {
+        let mut definitions = Definitions::default();
+        let frame = Frame {
+            id: FrameId(1),
+            image: ImageId(1),
+            offset: 0x18,
+            kernel: false,
+            return_address: false,
+            mark: Mark::None,
+            extras: Extras::NONE,
+        };
+        definitions.take(&Record::Frame(frame), &mut IdMap::default());
+        for _ in 0..3 {
+            take_code(&mut definitions, 0x10, 100);
+            take_code(&mut definitions, 0x20, 100);
+        }
+        let of_frame = |definitions: &Definitions| -> usize {
+            definitions.codes(FrameId(1), 0..=u64::MAX).count()
+        };
+        assert_eq!((of_frame(&definitions), definitions.codes.len()), (2, 2));
+        let both = definitions.code_bytes;
+        assert!((200..300).contains(&both), "{both}");
+        assert_eq!(definitions.codes(FrameId(1), 0x20..=0x20).count(), 1);
+        // Another meaning of the id.
+        definitions.take(&Record::Frame(frame), &mut IdMap::default());
+        assert_eq!((of_frame(&definitions), definitions.code_bytes), (0, 0));
     }
 }

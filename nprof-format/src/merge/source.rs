@@ -22,8 +22,8 @@ pub(super) enum Item {
     Task(TaskId),
     /// Another location of a frame that has been written.
     Location(FrameId),
-    /// Code around a frame that has been written.
-    Code(FrameId),
+    /// Code around a frame that has been written, at this offset.
+    Code(FrameId, u64),
     /// The sample without its extras, and its encoded extras.
     Sample(Sample<'static>, Body),
     Change(Body),
@@ -212,7 +212,7 @@ impl InputState {
                 if let Record::Code(code) = definition
                     && self.known.get(IdKind::Frame, code.frame.0).is_some()
                 {
-                    self.queue.push_back((0, Item::Code(code.frame)));
+                    self.queue.push_back((0, Item::Code(code.frame, code.offset)));
                 }
             }
         }

@@ -2,6 +2,7 @@
 //! first use.
 
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 
 use nprof_stream::body::{Scratch, read_body};
 use nprof_stream::*;
@@ -41,8 +42,8 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
                 self.task(*id).map(drop)
             }
             Item::Location(id) => self.relocate(*id),
-            Item::Code(id) => match self.known.get(IdKind::Frame, id.0) {
-                Some(known) => self.codes(*id, FrameId(known)),
+            Item::Code(id, offset) => match self.known.get(IdKind::Frame, id.0) {
+                Some(known) => self.codes(*id, FrameId(known), *offset..=*offset),
                 // The next definition of the frame includes its code.
                 None => Ok(()),
             },
@@ -151,7 +152,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
             Some(Record::Frame(frame)) => {
                 let location = definitions.location(id, &mut of_location);
                 let known = self.define_frame(frame, location)?;
-                self.codes(id, known)?;
+                self.codes(id, known, 0..=u64::MAX)?;
                 known
             }
             // The frame's record was damaged.
@@ -199,15 +200,21 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
         Ok(Line { function, file, ..*line })
     }
 
-    /// Writes the code around a frame of the input, unless the epoch has it already.
-    fn codes(&mut self, id: FrameId, frame: FrameId) -> io::Result<()> {
+    /// Writes the code around a frame of the input that begins at one of these offsets, unless the epoch
+    /// has it already.
+    fn codes(
+        &mut self,
+        id: FrameId,
+        frame: FrameId,
+        offsets: RangeInclusive<u64>,
+    ) -> io::Result<()> {
         let (definitions, mut of_frame) = (self.definitions, Scratch::default());
         let defined = definitions.record(IdKind::Frame, id.0, &mut of_frame);
         let Some(Record::Frame(defined)) = defined.filter(|_| frame.0 != LOST) else {
             return Ok(());
         };
         let image = ImageId(self.content(IdKind::Image, defined.image.0)?);
-        for body in definitions.codes(id) {
+        for body in definitions.codes(id, offsets) {
             let mut scratch = Scratch::default();
             let Some(Record::Code(code)) = read_body(kind::CODE, body, &mut scratch) else {
                 continue;
