@@ -74,7 +74,7 @@ fn head(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
 
 /// Returns the names of the two costs of each event. The format allows letters and digits.
 fn event_names(profile: &Profile) -> Vec<String> {
-    let mut names = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     for event in &profile.events {
         let word = |text: &[u8]| -> String {
             let text = String::from_utf8_lossy(text);
@@ -88,7 +88,13 @@ fn event_names(profile: &Profile) -> Vec<String> {
         let prefix = if profile.events.len() == 1 { String::new() } else { word(&event.name) };
         // A name begins with a letter.
         let prefix = prefix.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).to_owned();
-        names.extend([format!("{prefix}Samples"), format!("{prefix}{unit}")]);
+        let pair =
+            |number: &str| [format!("{prefix}Samples{number}"), format!("{prefix}{unit}{number}")];
+        // Names that differ in other characters only, such as a:b and a-b.
+        let is_free = |pair: &[String; 2]| !pair.iter().any(|name| names.contains(name));
+        let numbered = (2..).map(|number| pair(&number.to_string()));
+        let free = std::iter::once(pair("")).chain(numbered).find(is_free);
+        names.extend(free.into_iter().flatten());
     }
     names
 }

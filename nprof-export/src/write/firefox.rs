@@ -12,11 +12,12 @@ use std::io::{self, Write};
 
 use nprof_stream::escape::escaped;
 use nprof_stream::{Event, Measure};
+use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use self::categories::{CATEGORIES, category_number};
 use self::tables::Tables;
-use crate::model::{Category, Image, Profile, Sample, Thread};
+use crate::model::{Category, Image, Profile, Sample};
 
 /// Writes a profile.
 pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
@@ -26,10 +27,11 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let mut samples = profile.samples.clone();
     // The sort is stable: samples of a group stay in the order of time.
     samples.sort_by_key(|sample| (sample.event, sample.thread));
+    let processes = process_names(profile);
     let is_same = |a: &Sample, b: &Sample| (a.event, a.thread) == (b.event, b.thread);
     for (index, group) in samples.chunk_by(is_same).enumerate() {
         let separator = if index == 0 { "" } else { "," };
-        write!(out, "{separator}\n{}", thread(profile, group, index == 0))?;
+        write!(out, "{separator}\n{}", thread(profile, &processes, group, index == 0))?;
     }
     writeln!(out, "]}}")
 }
@@ -114,7 +116,12 @@ const LOST: &str = "Lost samples";
 const INCOMPLETE: &str = "Incomplete stacks";
 
 /// Returns the thread of samples of one thread and event. The first one has the losses.
-fn thread(profile: &Profile, group: &[Sample], is_first: bool) -> Value {
+fn thread(
+    profile: &Profile,
+    processes: &FxHashMap<u32, &str>,
+    group: &[Sample],
+    is_first: bool,
+) -> Value {
     let event = &profile.events[group[0].event as usize];
     let of = &profile.threads[group[0].thread as usize];
     // The format has tables of its own for each thread.
@@ -131,7 +138,7 @@ fn thread(profile: &Profile, group: &[Sample], is_first: bool) -> Value {
     let mut thread = tables.columns();
     for (key, value) in [
         ("name", json!(name)),
-        ("processName", json!(process_name(profile, of))),
+        ("processName", json!(processes.get(&of.pid).copied().unwrap_or(&of.name))),
         ("processType", json!("default")),
         ("isMainThread", json!(of.pid == of.tid && group[0].event == 0)),
         ("pid", json!(of.pid.to_string())),
@@ -149,10 +156,14 @@ fn thread(profile: &Profile, group: &[Sample], is_first: bool) -> Value {
     Value::Object(thread)
 }
 
-fn process_name<'a>(profile: &'a Profile, thread: &'a Thread) -> &'a str {
-    // The profiler groups threads by process, and shows its name.
-    let is_main = |other: &&Thread| other.tid == thread.pid && other.pid == thread.pid;
-    &profile.threads.iter().find(is_main).unwrap_or(thread).name
+/// Returns the names of the main threads, by process: the profiler groups threads by process, and shows
+/// its name.
+fn process_names(profile: &Profile) -> FxHashMap<u32, &str> {
+    let mut names = FxHashMap::default();
+    for thread in profile.threads.iter().filter(|thread| thread.tid == thread.pid) {
+        names.entry(thread.pid).or_insert(&*thread.name);
+    }
+    names
 }
 
 fn samples(profile: &Profile, event: &Event, group: &[Sample], stacks: &[Option<u32>]) -> Value {
