@@ -5,5 +5,7 @@
 //! result is a message with the repeated fields of all.
 
 mod messages;
+mod size;
 
 pub use messages::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
+pub use size::decoded_bytes;

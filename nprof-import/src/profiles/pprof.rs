@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 
 use anyhow::bail;
 use flate2::read::MultiGzDecoder;
-use nprof_pprof::{Location, Profile, ValueType};
+use nprof_pprof::{Location, Profile, ValueType, decoded_bytes};
 use nprof_stream::{Event, EventId, Head, ImageKind, Mark, Measure, RunId, Sample, Step, Writer};
 use prost::Message;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -16,8 +16,11 @@ use rustc_hash::{FxHashMap, FxHasher};
 use super::error::Error;
 use crate::output::{CallDef, ImageDef, Output, Place, TaskDef, plain_sample};
 
-/// The longest profile after decompression; decoded it takes some times as much memory.
+/// The longest profile after decompression.
 const MAX_BYTES: u64 = 256 << 20;
+
+/// The most memory of a decoded profile.
+const MAX_DECODED_BYTES: usize = 1 << 30;
 
 /// An event of a profile.
 struct Value {
@@ -48,6 +51,12 @@ pub(crate) fn import<W: Write>(
     }
     if bytes.len() as u64 > MAX_BYTES {
         bail!("a profile of more than {MAX_BYTES} bytes after decompression is not supported");
+    }
+    // Files that are no profile get the message of the decoder.
+    if decoded_bytes(&bytes).is_some_and(|bytes| bytes > MAX_DECODED_BYTES) {
+        bail!(
+            "a profile that takes more than {MAX_DECODED_BYTES} bytes of memory is not supported"
+        );
     }
     let profile = Profile::decode(&bytes[..])
         .map_err(|error| Error::Malformed(format!("it is no pprof file: {error}")))?;
