@@ -4,6 +4,7 @@
 //! nprof-import perf.data | nprof-symbolize | nprof-flat
 //! ```
 
+mod any;
 mod cli;
 mod output;
 mod perf;

@@ -48,17 +48,51 @@ fn pprof_file_comes_back_with_the_numbers_of_the_stream() {
     assert_eq!(row(&shell, "y.nprof", "cpu-clock", "crc"), [4, 4_000_000, 4_000_000]);
 }
 
+/// The values of a heap profile of Go, with a stack of one function: 3 live objects of 4096 bytes in total,
+/// of 7 of 8192 bytes.
+const GO_HEAP: &[u8] = b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04\x0a\x04\x08\x05\x10\x02\
+    \x0a\x04\x08\x06\x10\x04\x12\x0b\x0a\x01\x01\x12\x06\x07\x80\x40\x03\x80\x20\
+    \x22\x06\x08\x01\x22\x02\x08\x01\x2a\x04\x08\x01\x10\x07\
+    \x32\x00\x32\x0dalloc_objects\x32\x05count\x32\x0balloc_space\x32\x05bytes\
+    \x32\x0dinuse_objects\x32\x0binuse_space\x32\x08main.new";
+
 #[test]
-fn estimates_are_no_samples() {
+fn estimates_have_no_margins_of_error() {
     let shell = Shell::new();
-    // The types of a heap profile of Go: varints of string indices, then the strings.
-    shell.write("heap.pb", b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04\x32\x00\x32\x0dinuse_objects\x32\x05count\x32\x0binuse_space\x32\x05bytes");
-    let run = shell.run("nprof-import heap.pb > x.nprof");
-    assert_eq!(run.status, 2, "{run:?}");
-    assert!(run.err.contains("inuse_objects, inuse_space: estimates"), "{run:?}");
+    shell.write("heap.pb", GO_HEAP);
+    shell.run("nprof-import heap.pb > x.nprof").quiet();
+    shell.run("nprof-format check x.nprof").quiet();
+    assert_eq!(row(&shell, "x.nprof", "alloc_space", "main.new"), [7, 8192, 8192]);
+    assert_eq!(row(&shell, "x.nprof", "inuse_space", "main.new"), [3, 4096, 4096]);
+    let table = shell.run("nprof-flat -v x.nprof").quiet();
+    assert!(table.contains("margin:  unknown: the samples are estimates"), "{table}");
+    let table = shell.run("nprof-flat --match event=inuse_space x.nprof").quiet();
+    assert!(!table.contains('±'), "{table}");
+    let json = shell.run("nprof-flat --match event=inuse_space --format json x.nprof").quiet();
+    assert!(json.contains("\"self_margin\":null"), "{json}");
+    let path = shell.run("nprof-paths --event inuse_space x.nprof").quiet();
+    assert!(path.contains("100.00 %, 3 samples"), "{path}");
+    shell.write("other.pb", [GO_HEAP, &b"\x48\x01"[..]].concat());
+    shell.run("nprof-import other.pb > y.nprof").quiet();
+    let diff = shell.run("nprof-diff --event inuse_space --base x.nprof --new y.nprof");
+    assert_eq!(diff.status, 2, "{diff:?}");
+    assert!(diff.err.contains("at least two runs"), "{diff:?}");
+    // Weights that were not scaled up stay samples.
     shell.write("heap.nprof", heap());
-    shell.run("nprof-export --to pprof heap.nprof 2> /dev/null | nprof-import > y.nprof").quiet();
-    assert_eq!(row(&shell, "y.nprof", "heap\\.alloc", "grow"), [256, 1_048_576, 1_048_576]);
+    shell.run("nprof-export --to pprof heap.nprof 2> /dev/null | nprof-import > z.nprof").quiet();
+    assert_eq!(row(&shell, "z.nprof", "heap\\.alloc", "grow"), [256, 1_048_576, 1_048_576]);
+    let table = shell.run("nprof-flat --match event=heap.alloc z.nprof").quiet();
+    assert!(table.contains('±'), "{table}");
+}
+
+#[test]
+fn profile_of_many_empty_messages_is_refused() {
+    let shell = Shell::new();
+    // Two bytes each, a hundred in memory.
+    shell.run("yes $'\\022' | head -c 20000000 | tr '\\n' '\\0' > many.pb");
+    let run = shell.run("nprof-import many.pb > x.nprof");
+    assert_eq!(run.status, 2, "{run:?}");
+    assert!(run.err.contains("many.pb: a profile that takes more than"), "{run:?}");
 }
 
 #[test]

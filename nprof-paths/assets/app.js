@@ -41,7 +41,7 @@ function unit() { return profile.events[state.event].unit; }
 // Returns the line on a call: its image, and its part of the selected samples.
 function numbers(view, n) {
   const { tree } = view, f = tree.func[n];
-  const text = (part) => `${percent(share(part, sums.whole))} % ± ${percent(margin(part, sums.whole, profile.z))}`;
+  const text = (part) => `${percent(share(part, sums.whole))} %${marginText(part, sums.whole, profile.z, ' ± ')}`;
   if (tree !== profile.tree) {
     const part = tree.total[n] / Math.max(sums.whole.weight, 1e-9);
     return `${percent(part)} % · ${amount(tree.total[n], unit())} · ${profile.images[profile.image_of[f]]}`;
@@ -66,7 +66,7 @@ function hint() {
 }
 
 function function_line(f) {
-  const text = (part) => `${percent(share(part, sums.whole))} % ± ${percent(margin(part, sums.whole, profile.z))}`;
+  const text = (part) => `${percent(share(part, sums.whole))} %${marginText(part, sums.whole, profile.z, ' ± ')}`;
   const [self, total] = [sums.self.at(f), sums.total.at(f)];
   return `self ${text(self)} · total ${text(total)} · ${amount(total.weight, unit())} · ${profile.images[profile.image_of[f]]}`;
 }

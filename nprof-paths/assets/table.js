@@ -77,7 +77,7 @@ class Table {
       const bar = add(cell, 'i');
       bar.style.width = 100 * part + '%';
       cell.append(percent(part));
-      add(cell, 'small', '', percent(margin(sum, whole, this.z)));
+      add(cell, 'small', '', marginText(sum, whole, this.z, ''));
     }
     add(element, 'div', 'cell c-samples', count(self.samples[f]));
     add(element, 'div', 'cell c-function mono', names[f]);

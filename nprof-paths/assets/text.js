@@ -11,6 +11,11 @@ function margin(part, whole, z) {
   return Math.abs(center - p) + half;
 }
 
+// Returns the margin of error after a sign; nothing for estimates of another program, which have none.
+function marginText(part, whole, z, sign) {
+  return z === null ? '' : sign + percent(margin(part, whole, z));
+}
+
 function share(part, whole) {
   return whole.weight > 0 ? Math.min(part.weight / whole.weight, 1) : 0;
 }

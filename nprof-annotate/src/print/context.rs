@@ -22,8 +22,9 @@ impl PrintContext<'_> {
         self.summary.event_name(event.event)
     }
 
-    /// Returns the margin of error of a share, in percentage points.
-    pub(crate) fn margin(&self, sum: Sum, event: &ReportedEvent) -> f64 {
-        100.0 * self.args.options.confidence().margin(sum, event.whole)
+    /// Returns the margin of error of a share, in percentage points. None if shares of the event have none.
+    pub(crate) fn margin(&self, sum: Sum, event: &ReportedEvent) -> Option<f64> {
+        let has_margins = self.summary.events[event.event].has_margins();
+        has_margins.then(|| 100.0 * self.args.options.confidence().margin(sum, event.whole))
     }
 }

@@ -75,7 +75,8 @@ fn heading_of(context: &PrintContext<'_>, function: &FunctionSums) -> String {
         let sum = sum_of(&function.total, event.event);
         let (share, margin) = (sum.percent_of(event.whole), context.margin(sum, event));
         let name = context.event_name(event);
-        out.push_str(&format!("  {name}: {} samples, {share:.2} % ±{margin:.2}\n", sum.samples));
+        let margin = margin.map_or(String::new(), |margin| format!(" ±{margin:.2}"));
+        out.push_str(&format!("  {name}: {} samples, {share:.2} %{margin}\n", sum.samples));
     }
     out
 }
@@ -146,7 +147,8 @@ fn event_cells(context: &PrintContext<'_>, event: &ReportedEvent, sum: Sum) -> [
         return Default::default();
     }
     let share = format!("{:.2}", sum.percent_of(event.whole));
-    [sum.samples.to_string(), share, format!("{:.2}", context.margin(sum, event))]
+    let margin = context.margin(sum, event).map_or("-".to_owned(), |margin| format!("{margin:.2}"));
+    [sum.samples.to_string(), share, margin]
 }
 
 fn name_columns(by: By) -> &'static [&'static str] {

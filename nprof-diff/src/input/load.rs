@@ -74,6 +74,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<InputSides> {
     let folded = fold::warning(&keys, &runs);
     preconditions::refuse(&base, &new, row_kind, sources.partial_ok)?;
     let event = event::choose(&base, &new, sources.event)?;
+    preconditions::refuse_estimates(&base, &new, event.as_ref())?;
     let moved_directories = join_moved_files(&mut base, &new, &mut keys, row_kind);
     let mut warnings = unused_renames(sources.renames, &renames);
     warnings.extend(folded);

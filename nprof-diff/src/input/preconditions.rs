@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use crate::input::event::{AmountUnit, ComparedEvent};
+use crate::input::event::{self, AmountUnit, ComparedEvent};
 use crate::input::row_kind::RowKind;
 use crate::input::run_counts::StreamCounts;
 use crate::input::side::{Side, difference_between, recorded_in_turn, run_id, shared_run};
@@ -53,6 +53,33 @@ fn refuse_repeated_runs(side: &Side) -> Result<()> {
         let Some(id) = run_id(run) else { continue };
         if !seen.insert(id) {
             bail!("{}: {}: run {id} was already read; give each run once", side.name, run.input);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses single runs of an event whose samples are estimates of another program: one run does not show
+/// their error.
+///
+/// # Errors
+///
+/// Names the side with fewer than two runs.
+pub(crate) fn refuse_estimates(
+    base: &Side,
+    new: &Side,
+    event: Option<&ComparedEvent>,
+) -> Result<()> {
+    let Some(event) = event else { return Ok(()) };
+    // Without streams on the new side, runs of the base are compared with each other.
+    for side in [base, new].into_iter().filter(|side| !side.streams.is_empty()) {
+        let is_estimate = event.summaries(side).any(|summary| !summary.has_margins());
+        if is_estimate && event::runs(side, Some(event)).len() < 2 {
+            bail!(
+                "{}: the samples of {} are estimates of another program, and one run does not show their \
+                 error; give at least two runs",
+                side.name,
+                event.label()
+            );
         }
     }
     Ok(())

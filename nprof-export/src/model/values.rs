@@ -14,7 +14,15 @@ pub(crate) fn value_name(event: &Event, is_only: bool) -> String {
 
 /// Returns the name of the numbers of observations of an event.
 pub(crate) fn count_name(event: &Event, is_only: bool) -> String {
-    if is_only { "samples".to_owned() } else { format!("{}_samples", escaped(&event.name)) }
+    let name = escaped(&event.name);
+    // Estimates of another program keep the names that Go gives them: nprof-import recognizes them.
+    if !event.scaled.is_empty() {
+        return match name.strip_suffix("_space") {
+            Some(kind) => format!("{kind}_objects"),
+            None => format!("{name}_estimate"),
+        };
+    }
+    if is_only { "samples".to_owned() } else { format!("{name}_samples") }
 }
 
 /// Returns the unit of the weights of an event: `nanoseconds`, `bytes`, or the event's own word.

@@ -109,14 +109,19 @@ impl<'a> PrintContext<'a> {
         self.selected.events.iter().any(|event| self.measures_bytes(event))
     }
 
-    /// Returns the margin of error of a share as a fraction; 0 if the sum was counted.
-    pub(crate) fn margin(&self, sum: Sum, metric: Metric, event: &ReportedEvent) -> f64 {
-        let exact_ns = self.summary.events[event.event].event.exact_ns;
-        let is_whole = exact_ns.is_some_and(|slice_ns| self.args.has_whole_leaves(slice_ns));
-        if is_whole && metric == Metric::Self_ {
-            return 0.0;
+    /// Returns the margin of error of a share as a fraction; 0 if the sum was counted. None if shares of the
+    /// event have none.
+    pub(crate) fn margin(&self, sum: Sum, metric: Metric, event: &ReportedEvent) -> Option<f64> {
+        let summary = &self.summary.events[event.event];
+        if !summary.has_margins() {
+            return None;
         }
-        self.args.options.confidence().margin(sum, event.whole)
+        let is_whole =
+            summary.event.exact_ns.is_some_and(|slice_ns| self.args.has_whole_leaves(slice_ns));
+        if is_whole && metric == Metric::Self_ {
+            return Some(0.0);
+        }
+        Some(self.args.options.confidence().margin(sum, event.whole))
     }
 
     /// True if the samples of an event represent blocks of memory.
@@ -145,16 +150,18 @@ impl<'a> PrintContext<'a> {
     fn shares(&self, found: RowInEvent<'_>) -> [Value; 8] {
         let (self_, total, whole) = (found.tally.self_, found.tally.total, found.event.whole);
         // Machine formats have percentage points.
-        let margin = |sum, metric| 100.0 * self.margin(sum, metric, found.event);
+        let margin = |sum, metric| {
+            Value::from(self.margin(sum, metric, found.event).map(|margin| 100.0 * margin))
+        };
         [
             self_.samples.into(),
             total.samples.into(),
             self_.weight.into(),
             total.weight.into(),
             self_.percent_of(whole).into(),
-            margin(self_, Metric::Self_).into(),
+            margin(self_, Metric::Self_),
             total.percent_of(whole).into(),
-            margin(total, Metric::Total).into(),
+            margin(total, Metric::Total),
         ]
     }
 }

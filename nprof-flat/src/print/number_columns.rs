@@ -111,14 +111,15 @@ impl TableColumns<'_> {
     }
 
     /// Returns the shares of an event.
-    fn shares(&self, plan: ColumnPlan) -> Vec<ShareColumn> {
+    fn shares(&self, plan: ColumnPlan, event: &ReportedEvent) -> Vec<ShareColumn> {
+        let has_margins = self.context.summary.events[event.event].has_margins();
         let has_one_event = self.context.selected.events.len() == 1;
         let mut shares = Vec::new();
         for metric in [Metric::Self_, Metric::Total] {
             if plan.both_metrics || metric == self.sort_metric() {
                 // With several events there is room for one margin each.
                 let is_first = !plan.both_metrics || metric == Metric::Self_;
-                let has_margin = plan.margins && (has_one_event || is_first);
+                let has_margin = plan.margins && has_margins && (has_one_event || is_first);
                 shares.push(ShareColumn { metric, has_margin });
             }
         }
@@ -128,7 +129,7 @@ impl TableColumns<'_> {
     /// Returns the names of an event's columns.
     fn header(&self, plan: ColumnPlan, event: &ReportedEvent) -> Vec<String> {
         let mut header = Vec::new();
-        for share in self.shares(plan) {
+        for share in self.shares(plan, event) {
             header.push(format!("{} %", share.metric.name()));
             header.extend(share.has_margin.then(|| "±".to_owned()));
         }
@@ -146,11 +147,12 @@ impl TableColumns<'_> {
     fn numbers(&self, plan: ColumnPlan, event: &ReportedEvent, row: &FlatRow) -> Vec<String> {
         let tally = &row.tally(event.event);
         let mut numbers = Vec::new();
-        for share in self.shares(plan) {
+        for share in self.shares(plan, event) {
             let sum = share.metric.of(tally);
             numbers.push(format!("{:.2}", sum.percent_of(event.whole)));
-            let margin = || self.context.margin(sum, share.metric, event);
-            numbers.extend(share.has_margin.then(|| format!("{:.2}", 100.0 * margin())));
+            let margin = self.context.margin(sum, share.metric, event);
+            let margin = margin.filter(|_| share.has_margin);
+            numbers.extend(margin.map(|margin| format!("{:.2}", 100.0 * margin)));
         }
         let sum = self.sort_metric().of(tally);
         numbers.extend(plan.samples.then(|| sum.samples.to_string()));

@@ -1,31 +1,22 @@
 //! One run: from the options to the outcome.
 
 use std::fs::File;
-use std::hash::{BuildHasher, BuildHasherDefault};
-use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use nprof_cli::progress::ProgressReader;
-use nprof_cli::stage::{self, Input, Outcome};
+use nprof_cli::stage::{self, Outcome};
 use nprof_cli::{step, usage};
 use nprof_stream::escape::escaped;
-use nprof_stream::{Encoding, RunId, Writer};
-use rustc_hash::FxHasher;
+use nprof_stream::{Encoding, Writer};
 
 use super::args::Args;
-use crate::unwind::{ImageFiles, Lacking};
-use crate::{perf, profiles};
+use crate::any;
+use crate::unwind::Lacking;
 
 /// The name of the program.
 const TOOL: &str = "nprof-import";
-
-/// Records are small; the system call for each would take most of the time.
-const BUFFER: usize = 1 << 18;
-
-/// The bytes that show the format: some lines of folded stacks.
-const START: u64 = 1 << 16;
 
 /// The most files of a message.
 const LACKING_MAX: usize = 4;
@@ -55,8 +46,15 @@ fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut is_whole = true;
     for (input, operand) in inputs {
         let name = input.name().to_owned();
-        let imported =
-            import(input, operand, args.symfs.clone(), writer).with_context(|| name.clone())?;
+        // The facts at the end of a file of perf are read before its records.
+        let path = operand.filter(|path| path.as_os_str() != "-");
+        let path = path.unwrap_or(Path::new("/dev/stdin"));
+        let length = input.length();
+        let file = length.and_then(|_| File::open(path).ok());
+        let input = ProgressReader::new(TOOL, &name, length, input);
+        let (step, symfs) = (step::this_process(TOOL), args.symfs.clone());
+        let imported = any::import(input, &name, file.as_ref(), symfs, step, writer);
+        let imported = imported.with_context(|| name.clone())?;
         writer = imported.1;
         if let Some(error) = imported.0.incomplete {
             is_whole = false;
@@ -96,52 +94,4 @@ fn message_of_lacking(name: &str, lacking: &[(Vec<u8>, Lacking)]) -> String {
          recorded system",
         files.join(", ")
     )
-}
-
-/// Imports one recording, of the format that its beginning shows.
-fn import(
-    input: Input,
-    operand: Option<&Path>,
-    symfs: Option<PathBuf>,
-    writer: Writer<stage::Output>,
-) -> anyhow::Result<(perf::Imported, Writer<stage::Output>)> {
-    let (name, length) = (input.name().to_owned(), input.length());
-    let input = ProgressReader::new(TOOL, &name, length, input);
-    let mut input = BufReader::with_capacity(BUFFER, input);
-    let mut start = Vec::new();
-    input.by_ref().take(START).read_to_end(&mut start)?;
-    let mut input = start.as_slice().chain(input);
-    let step = step::this_process(TOOL);
-    if start.starts_with(perf::MAGIC) || start.starts_with(b"2ELIFREP") {
-        // The facts at the end of a file are read before its records.
-        let path = operand.filter(|path| path.as_os_str() != "-");
-        let path = path.unwrap_or(Path::new("/dev/stdin"));
-        let file = length.and_then(|_| File::open(path).ok());
-        return perf::import(input, file.as_ref(), ImageFiles::new(symfs), step, writer).map_err(
-            |error| match error {
-                // Transparent errors hide it from the search for a closed pipe.
-                perf::Error::Io(error) => error.into(),
-                error => error.into(),
-            },
-        );
-    }
-    let is_compressed = start.starts_with(&[0x1f, 0x8b]);
-    let writer = if profiles::is_cpu_profile(&start) {
-        profiles::import_gperftools(input, step, writer)?
-    } else if !is_compressed && profiles::is_folded(&start) {
-        // The same file is the same run. Equal counts at the beginning are no accident.
-        let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&start));
-        profiles::import_folded(&mut input, name.as_bytes(), run, step, writer)?
-    } else {
-        let (writer, left_out) = profiles::import_pprof(input, is_compressed, step, writer)?;
-        if !left_out.is_empty() {
-            let message = format!(
-                "{name}: {} are estimates without a margin of error, and left out",
-                left_out.join(", ")
-            );
-            stage::warn(TOOL, &message);
-        }
-        writer
-    };
-    Ok((perf::Imported::default(), writer))
 }

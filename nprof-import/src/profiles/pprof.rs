@@ -1,7 +1,7 @@
 //! pprof: profile.proto, compressed with gzip or not.
 //!
-//! Only sums of samples are imported. The numbers of heap, mutex and block profiles are estimates that
-//! their writers have scaled up: they are no numbers of observations, which margins of error follow from.
+//! The numbers of heap, mutex and block profiles are estimates that their writers have scaled up: they are
+//! no numbers of observations, which margins of error follow from. Their events say so.
 
 use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
@@ -9,7 +9,9 @@ use std::io::{Read, Write};
 use anyhow::bail;
 use flate2::read::MultiGzDecoder;
 use nprof_pprof::{Location, Profile, ValueType, decoded_bytes};
-use nprof_stream::{Event, EventId, Head, ImageKind, Mark, Measure, RunId, Sample, Step, Writer};
+use nprof_stream::{
+    Event, EventId, ExtrasBuilder, Head, ImageKind, Mark, Measure, RunId, Sample, Step, Writer,
+};
 use prost::Message;
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -25,14 +27,15 @@ const MAX_DECODED_BYTES: usize = 1 << 30;
 /// An event of a profile.
 struct Value {
     event: Event,
-    /// The index of its numbers of observations, and of its weights.
-    count: usize,
+    /// The index of its numbers of observations. None if they are unknown.
+    count: Option<usize>,
+    /// The index of its weights.
     weight: usize,
     /// Units of the stream in one of the profile.
     factor: u64,
 }
 
-/// Imports a profile as one segment. Returns the names of the values that were left out.
+/// Imports a profile as one segment.
 ///
 /// # Errors
 ///
@@ -42,7 +45,7 @@ pub(crate) fn import<W: Write>(
     is_compressed: bool,
     step: Step,
     writer: Writer<W>,
-) -> anyhow::Result<(Writer<W>, Vec<String>)> {
+) -> anyhow::Result<Writer<W>> {
     let mut bytes = Vec::new();
     if is_compressed {
         MultiGzDecoder::new(input).take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -65,15 +68,9 @@ pub(crate) fn import<W: Write>(
     // The decoded profile takes more memory than the bytes.
     drop(bytes);
     let strings = Strings(&profile.string_table);
-    let (values, left_out) = values(&profile, strings);
+    let values = values(&profile, strings);
     if profile.sample_type.is_empty() {
         bail!("it has no format that is read: perf.data, pprof, folded stacks, gperftools");
-    }
-    if values.is_empty() {
-        bail!(
-            "it has no numbers of samples, but {}: estimates, of which margins of error are unknown",
-            left_out.join(", ")
-        );
     }
     let mut reader = Importer::begin(&profile, strings, run, step, writer)?;
     let mut events = Vec::new();
@@ -82,8 +79,7 @@ pub(crate) fn import<W: Write>(
     }
     reader.samples(&values, &events)?;
     let end = profile.time_nanos.saturating_add(profile.duration_nanos).max(0) as u64;
-    let writer = reader.output.end_at(end)?;
-    Ok((writer, left_out))
+    Ok(reader.output.end_at(end)?)
 }
 
 #[derive(Clone, Copy)]
@@ -95,41 +91,51 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Returns the values that are sums of samples, and the names of the others.
-fn values(profile: &Profile, strings: Strings<'_>) -> (Vec<Value>, Vec<String>) {
+/// Returns the values of a profile.
+fn values(profile: &Profile, strings: Strings<'_>) -> Vec<Value> {
     let named = |value: &ValueType| (strings.get(value.r#type), strings.get(value.unit));
     let types: Vec<(&str, &str)> = profile.sample_type.iter().map(named).collect();
-    let (mut values, mut left_out) = (Vec::new(), Vec::new());
+    let mut values = Vec::new();
     // Numbers of observations come before the weights that they belong to.
     let is_count = |index: usize, of: &str| {
         let (name, unit) = types[index];
         unit == "count" && (name == "samples" || name.strip_suffix("_samples") == Some(of))
     };
+    // So do estimated numbers of blocks and of delays: inuse_objects and inuse_space.
+    let is_estimate = |index: usize| {
+        let has_weight = types.get(index + 1).is_some_and(|next| next.1 != "count");
+        types[index].1 == "count" && has_weight
+    };
     for (index, &(name, unit)) in types.iter().enumerate() {
         let next = types.get(index + 1).map_or("", |next| next.0);
-        if is_count(index, next) && index + 1 < types.len() {
+        if is_count(index, next) && index + 1 < types.len() || is_estimate(index) {
             continue;
         }
-        let count = index.checked_sub(1).filter(|&before| is_count(before, name));
+        let before = index.checked_sub(1);
+        let observed = before.filter(|&before| is_count(before, name));
         // A number of samples without a weight is both.
-        let count = count.or_else(|| is_count(index, "").then_some(index));
-        let Some(count) = count else {
-            left_out.push(name.to_owned());
-            continue;
-        };
+        let observed = observed.or_else(|| is_count(index, "").then_some(index));
+        let estimated = before.filter(|&before| is_estimate(before));
+        // A number of a kind, such as goroutines, is both as well.
+        let estimated = estimated.or_else(|| (unit == "count").then_some(index));
+        let count = observed.or(estimated);
+        let scaled = if observed.is_none() { b"yes".to_vec() } else { Vec::new() };
         let (measure, factor) = measure(name, unit);
         let period = profile.period_type.filter(|period| named(period) == (name, unit));
         let period = period.and_then(|_| u64::try_from(profile.period).ok());
+        // Estimates have no distance between samples.
+        let period = period.filter(|_| scaled.is_empty());
         let event = Event {
             name: name.as_bytes().to_vec(),
             unit: measure.unit().into(),
             measure,
             period: period.filter(|&period| period > 0).map(|period| period.saturating_mul(factor)),
+            scaled,
             ..Event::default()
         };
         values.push(Value { event, count, weight: index, factor });
     }
-    (values, left_out)
+    values
 }
 
 /// Returns the measure of a value, and the units of the stream in one of its own.
@@ -143,6 +149,10 @@ fn measure(name: &str, unit: &str) -> (Measure, u64) {
         "cycles" => return (Measure::Cycles, 1),
         _ => return (Measure::Count, 1),
     };
+    // The time that goroutines wait for a mutex or a channel.
+    if name == "delay" {
+        return (Measure::WaitTime, factor);
+    }
     let is_cpu = name == "cpu" || name.starts_with("cpu-clock") || name.starts_with("task-clock");
     (if is_cpu { Measure::CpuTime } else { Measure::WallTime }, factor)
 }
@@ -200,7 +210,9 @@ impl<'a, W: Write> Importer<'a, W> {
             let task = self.task(sample);
             for (value, &event) in values.iter().zip(events) {
                 let number = |index: usize| sample.value.get(index).copied().unwrap_or(0);
-                let [count, weight] = [number(value.count), number(value.weight)];
+                let weight = number(value.weight);
+                // Of an unknown number it is one.
+                let count = value.count.map_or(i64::from(weight != 0), number);
                 // Differences of profiles have negative values.
                 if count < 0 || weight < 0 {
                     bail!("it has negative values: it is the difference of two profiles");
@@ -210,7 +222,13 @@ impl<'a, W: Write> Importer<'a, W> {
                 }
                 let weight = (weight as u64).saturating_mul(value.factor);
                 let count = count as u64;
-                let sample = Sample { time, count, ..plain_sample(event, weight) };
+                let mut extras = ExtrasBuilder::new();
+                // Without a number of blocks, the bytes would be those of one.
+                if !value.event.scaled.is_empty() && value.event.measure == Measure::Bytes {
+                    extras.add("blocks", count.to_string().as_bytes());
+                }
+                let extras = extras.extras();
+                let sample = Sample { time, count, extras, ..plain_sample(event, weight) };
                 self.output.sample(sample, task, &stack)?;
             }
         }

@@ -2,7 +2,7 @@
 
 use nprof_report::heading::heading;
 use nprof_report::legend;
-use nprof_report::profile::{FoldedSums, ReportedEvent};
+use nprof_report::profile::{FoldedSums, ReportedEvent, Sum};
 use nprof_report::ratio::Per;
 use nprof_report::summary::Summary;
 
@@ -29,6 +29,12 @@ impl PrintContext<'_> {
     /// Returns the name of an event, escaped.
     pub(crate) fn event_name(&self, event: &ReportedEvent) -> String {
         self.summary.event_name(event.event)
+    }
+
+    /// Returns the margin of error of a share, in percentage points. None if shares of the event have none.
+    pub(crate) fn margin(&self, sum: Sum, event: &ReportedEvent) -> Option<f64> {
+        let has_margins = self.summary.events[event.event].has_margins();
+        has_margins.then(|| 100.0 * self.args.options.confidence().margin(sum, event.whole))
     }
 
     /// Returns the ratios of the calls of an event. None without `--per`.

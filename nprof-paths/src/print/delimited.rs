@@ -36,14 +36,13 @@ pub(crate) fn paths<'a>(
 /// Returns the line of a path with these samples.
 fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex, self_: Sum) -> Line {
     let (tree, whole) = (context.tree, event.whole);
-    let margin = context.args.options.confidence().margin(self_, whole);
     let function = tree.function(leaf);
     vec![
         context.event_name(event),
         self_.samples.to_string(),
         self_.weight.to_string(),
         self_.percent_of(whole).to_string(),
-        (100.0 * margin).to_string(),
+        context.margin(self_, event).map_or(String::new(), |margin| margin.to_string()),
         // Without the root, which is not a call.
         tree.stack(leaf).count().to_string(),
         function.name.clone(),

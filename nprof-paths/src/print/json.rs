@@ -62,7 +62,6 @@ fn add_ratio(context: &PrintContext<'_>, ratio: &Ratio, row: &mut Value) {
 /// Returns a path with these samples.
 fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex, self_: Sum) -> Value {
     let tree = context.tree;
-    let margin = context.args.options.confidence().margin(self_, event.whole);
     let mut stack: Vec<_> = tree.stack(leaf).map(|node| tree.function(node)).collect();
     // Outermost function first, as in folded stacks.
     stack.reverse();
@@ -72,7 +71,7 @@ fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex, self
         "samples": self_.samples,
         "weight": self_.weight,
         "percent": self_.percent_of(event.whole),
-        "margin": 100.0 * margin,
+        "margin": context.margin(self_, event),
         "path": stack.iter().map(|function| &function.name[..]).collect::<Vec<_>>(),
         "images": stack.iter().map(|function| &*function.image).collect::<Vec<_>>(),
         "lines": lines.map(line).collect::<Vec<_>>(),

@@ -4,7 +4,6 @@
 use std::io::{self, Write};
 
 use nprof_report::layout::Scale;
-use nprof_report::margin::Confidence;
 use nprof_report::profile::ReportedEvent;
 use nprof_report::ratio::Per;
 use nprof_report::ratio_scale::RatioScale;
@@ -44,9 +43,9 @@ pub(crate) fn print(
             out.push_str(&context.title(&rows.event));
         }
         let (tree, event, width) = (context.tree, rows.event, context.width);
-        let printer = Printer { tree, event, scale: Scale::of(summary), confidence, width };
+        let printer = Printer { tree, event, scale: Scale::of(summary), width };
         for &leaf in &rows.paths {
-            printer.path(&mut out, leaf);
+            printer.path(&mut out, leaf, context.margin(tree.nodes[leaf].self_, &event));
             flush(&mut out, to)?;
         }
         let PathRows { event, dropped, not_shown, .. } = rows;
@@ -86,7 +85,7 @@ pub(crate) fn print_ratios(
                 scale.unit,
                 of_divisor.print(ratio.denominator.weight),
             ));
-            let printer = Printer { tree, event, scale: scale.clone(), confidence, width };
+            let printer = Printer { tree, event, scale: scale.clone(), width };
             printer.calls(&mut out, *leaf, false);
             flush(&mut out, to)?;
         }
@@ -108,18 +107,17 @@ struct Printer<'a> {
     tree: &'a Tree,
     event: ReportedEvent,
     scale: Scale,
-    confidence: Confidence,
     width: Option<usize>,
 }
 
 impl Printer<'_> {
-    fn path(&self, out: &mut String, leaf: NodeIndex) {
+    /// Prints a path, which has this margin of error.
+    fn path(&self, out: &mut String, leaf: NodeIndex, margin: Option<f64>) {
         let self_ = self.tree.nodes[leaf].self_;
-        let margin = self.confidence.margin(self_, self.event.whole);
+        let margin = margin.map_or(String::new(), |margin| format!(" ± {margin:.2}"));
         out.push_str(&format!(
-            "\n{:.2} % ± {:.2}, {} sample{}, {} {}\n",
+            "\n{:.2} %{margin}, {} sample{}, {} {}\n",
             self_.percent_of(self.event.whole),
-            100.0 * margin,
             self_.samples,
             if self_.samples == 1 { "" } else { "s" },
             self.scale.print(self_.weight),

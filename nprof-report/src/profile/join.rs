@@ -109,6 +109,8 @@ pub(crate) fn sum_of(name: &[u8], parts: &[Event]) -> Event {
         frequency: common(parts, |part| &part.frequency),
         scope: common(parts, |part| &part.scope),
         unwind: common(parts, |part| &part.unwind),
+        // A sum with one part of unknown error has an unknown error.
+        scaled: parts.iter().map(|part| part.scaled.clone()).max().unwrap_or_default(),
         ..Event::default()
     }
 }

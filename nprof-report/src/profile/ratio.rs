@@ -10,7 +10,7 @@ use nprof_stream::Event;
 
 use crate::profile::group::Sum;
 use crate::profile::margin::Confidence;
-use crate::profile::summary::Summary;
+use crate::profile::summary::{EventSummary, Summary};
 
 /// The measure of an event whose samples are calls of the function at their leaf.
 const CALLS: &[u8] = b"calls";
@@ -35,6 +35,10 @@ impl Per {
     pub fn named(summary: &Summary, name: &str) -> Result<Option<Self>, String> {
         let is_named = |event: &Event| event.name == name.as_bytes();
         match summary.events.iter().position(|event| is_named(&event.event)) {
+            Some(_) if !summary.events.iter().all(EventSummary::has_margins) => {
+                Err("--per: samples are estimates of another program: ratios have no known error"
+                    .to_owned())
+            }
             Some(event) => {
                 let Event { measure, exact_ns, .. } = &summary.events[event].event;
                 let (counts_calls, is_counted) = (measure.word() == CALLS, exact_ns.is_some());

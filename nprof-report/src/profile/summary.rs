@@ -103,21 +103,30 @@ impl EventSummary {
         total(self.lost.values().copied())
     }
 
+    /// True if the shares of its samples have margins of error: their counts are numbers of observations.
+    pub fn has_margins(&self) -> bool {
+        self.event.scaled.is_empty()
+    }
+
     /// Returns the largest margin of error of any share of these samples with 95 % confidence,
     /// also if `--confidence` differs, as a fraction: 0.98 / sqrt(n) (nprofile thesis, section on accuracy).
-    /// For samples of unequal weight, the margin of a share of 50 %. 1 without samples.
-    pub fn maximum_margin(&self) -> f64 {
+    /// For samples of unequal weight, the margin of a share of 50 %. 1 without samples. None if shares have
+    /// no margins.
+    pub fn maximum_margin(&self) -> Option<f64> {
+        if !self.has_margins() {
+            return None;
+        }
         // A share of 50 % has this margin with any weights. A smaller share of heavier samples can have
         // a larger one, since only few samples may make it up.
         let samples = self.sum.samples_of_equal_weight();
-        if samples == 0.0 { 1.0 } else { (0.98 / samples.sqrt()).min(1.0) }
+        Some(if samples == 0.0 { 1.0 } else { (0.98 / samples.sqrt()).min(1.0) })
     }
 }
 
 /// True if both are one event, recorded in different runs.
 fn is_same(one: &Event, other: &Event) -> bool {
-    (&one.name, &one.unit, &one.measure, &one.scope)
-        == (&other.name, &other.unit, &other.measure, &other.scope)
+    (&one.name, &one.unit, &one.measure, &one.scope, &one.scaled)
+        == (&other.name, &other.unit, &other.measure, &other.scope, &other.scaled)
 }
 
 /// A summary of the streams that a report was computed from.
@@ -434,7 +443,10 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
         lost_text(summary.lost_samples(), summary.lost_others),
         by_cause(summary.incomplete_samples(), &summary.incomplete),
     ));
-    let margin = 100.0 * summary.maximum_margin();
+    let Some(margin) = summary.maximum_margin().map(|margin| 100.0 * margin) else {
+        lines.push("margin:  unknown: the samples are estimates of another program".to_owned());
+        return lines;
+    };
     if summary.sum.is_uniform() {
         lines.push(format!(
             "margin:  a share is at most {margin:.2} points off, with 95 % confidence"

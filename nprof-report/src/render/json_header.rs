@@ -118,7 +118,7 @@ fn event(summary: &EventSummary) -> Value {
         "lost": lost,
         "lost_others": summary.lost_others,
         "incomplete": incomplete,
-        "maximum_margin": 100.0 * summary.maximum_margin(),
+        "maximum_margin": summary.maximum_margin().map(|margin| 100.0 * margin),
         "effective_samples": summary.sum.samples_of_equal_weight(),
         "joined": summary.parts.iter().map(|part| escaped(&part.name)).collect::<Vec<_>>(),
     })

@@ -273,6 +273,9 @@ macro_rules! with_pairs {
                 /// The length of time slices, ns, for which the sum of the weights of a thread and a
                 /// function at the leaf is exact. Absent if no sum is.
                 exact_ns: Option<u64>,
+                /// `yes` if weights and counts are estimates of another program, which has scaled up its
+                /// samples. Empty otherwise.
+                scaled: Vec<u8>,
             }
 
             /// `@epoch`: invalidates all ids.

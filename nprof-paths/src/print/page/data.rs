@@ -37,11 +37,14 @@ pub(super) fn profile(context: &PrintContext<'_>) -> Value {
     let names: Vec<&str> = tree.functions.iter().map(|function| &function.name[..]).collect();
     let confidence = context.args.options.confidence();
     let moments = &tree.moments;
+    // Estimates of another program have none.
+    let has_margins =
+        context.events.iter().all(|event| context.summary.events[event.event].has_margins());
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "command": command(context),
         "confidence": confidence.percent(),
-        "z": confidence.z(),
+        "z": has_margins.then(|| confidence.z()),
         "facts": facts,
         "notes": notes,
         "events": events(context),
