@@ -141,7 +141,7 @@ lint: setup
 	python3 -B tests/lint/links.py
 	python3 -B tests/lint/prose.py $(dir $(wildcard nprof*/Cargo.toml)) tests man/*.[157] *.md docs/*.md
 
-# Fuzzes the readers of streams and of images. RUSTC_BOOTSTRAP lets a stable compiler instrument code.
+# Fuzzes the readers of streams, images and recordings of other profilers. RUSTC_BOOTSTRAP lets a stable compiler instrument code.
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	cd nprof-stream && for target in $$($(CARGO) fuzz list); do \
@@ -150,6 +150,8 @@ fuzz: setup
 	done
 	cd nprof-symbolize && mkdir -p fuzz/corpus/image && fuzz/seeds fuzz/corpus/image && \
 	    RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run image fuzz/corpus/image -- -max_total_time=$(SECONDS)
+	cd nprof-import && mkdir -p fuzz/corpus/recording && fuzz/seeds fuzz/corpus/recording && \
+	    RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run recording fuzz/corpus/recording -- -max_total_time=$(SECONDS)
 
 # Records programs on other kernels and processors, in emulation, and judges the recordings. MACHINES has
 # options and names of checks: see `tests/machines/run --help`. All it downloads is in the build directory.
@@ -200,6 +202,6 @@ deb: build
 
 clean:
 	$(CARGO) clean
-	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target
+	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target nprof-import/fuzz/target
 
 .PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz html machines install install-files deb clean

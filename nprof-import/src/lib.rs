@@ -6,6 +6,7 @@
 
 mod any;
 mod cli;
+pub mod in_memory;
 mod output;
 mod perf;
 mod profiles;
