@@ -175,6 +175,83 @@ fn full_disk_is_error() {
     assert!(run.err.contains("No space left"), "{}", run.err);
 }
 
+/// Returns a shell with a stream `x.nprof` and profiles of other programs with its samples.
+fn with_profiles() -> Shell {
+    let shell = Shell::new();
+    shell.write("x.nprof", nprof_tests::odd_names());
+    shell.run("nprof-export --to pprof -o x.pb.gz x.nprof 2>&1 | wc -l").quiet();
+    shell.run("nprof-paths --event cpu-clock --format folded x.nprof > x.folded").quiet();
+    shell
+}
+
+/// Commands that read or write the formats of other programs.
+const CONVERSIONS: [&str; 6] = [
+    "nprof-export --to pprof x.nprof",
+    "nprof-export --to firefox x.nprof",
+    "nprof-export --to speedscope x.nprof",
+    "nprof-export --to callgrind x.nprof",
+    "nprof-import x.pb.gz",
+    "nprof-import x.folded",
+];
+
+#[test]
+fn conversions_treat_a_closed_pipe_as_success_and_a_full_disk_as_error() {
+    let shell = with_profiles();
+    for command in CONVERSIONS {
+        let run = shell.run(&format!("{command} | true"));
+        assert_eq!(run.stages, [0, 0], "{command}: {run:?}");
+        assert!(!run.err.contains("pipe"), "{command}: {run:?}");
+        let run = shell.run(&format!("{command} > /dev/full"));
+        assert_eq!(run.status, 2, "{command}: {run:?}");
+        assert!(run.err.contains("No space left"), "{command}: {}", run.err);
+        let tool = command.split(' ').next().unwrap_or_default();
+        for option in ["--help", "--version"] {
+            let run = shell.run(&format!("{tool} {option} > /dev/full"));
+            assert_eq!(run.status, 2, "{tool} {option}: {run:?}");
+        }
+    }
+}
+
+#[test]
+fn conversions_write_no_binary_to_a_terminal_and_read_none_from_it() {
+    if !nprof_tests::have(&["script"]) {
+        return;
+    }
+    let shell = with_profiles();
+    let on_terminal = |command: &str| {
+        shell.run(&format!("script -qec '{command} 2> messages' /dev/null < /dev/null"))
+    };
+    let export = on_terminal("nprof-export --to pprof x.nprof");
+    assert_eq!((export.status, export.out.as_str()), (2, ""), "{export:?}");
+    let import = on_terminal("nprof-import x.pb.gz");
+    assert!(import.out.starts_with("@nprof\t"), "{import:?}");
+    for command in ["nprof-export --to callgrind", "nprof-import"] {
+        let run = on_terminal(command);
+        assert_eq!((run.status, run.out.as_str()), (2, ""), "{command}: {run:?}");
+        let messages = String::from_utf8_lossy(&shell.read("messages")).into_owned();
+        assert!(messages.contains("terminal"), "{command}: {messages}");
+    }
+}
+
+#[test]
+fn conversions_report_input_that_is_cut_off() {
+    let shell = with_profiles();
+    let stream = shell.read("x.nprof");
+    shell.write("x.nprof", &stream[..stream.len() - 10]);
+    for name in ["x.pb.gz", "x.folded"] {
+        let whole = shell.read(name);
+        shell.write(name, &whole[..whole.len() / 2]);
+    }
+    for command in CONVERSIONS {
+        let run = shell.run(&format!("{command} > out"));
+        // The part of a stream is exported; an incomplete profile of another program is refused.
+        let status = if command.starts_with("nprof-export") { 3 } else { 2 };
+        assert_eq!(run.status, status, "{command}: {run:?}");
+        let tool = command.split(' ').next().unwrap_or_default();
+        assert!(run.err.starts_with(&format!("{tool}: ")), "{command}: {}", run.err);
+    }
+}
+
 #[test]
 fn killed_recorder_leaves_readable_stream() {
     let shell = Shell::new();
