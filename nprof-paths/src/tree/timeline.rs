@@ -151,3 +151,57 @@ impl Timeline {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a timeline with a sample of each of some threads in each of some slices.
+    fn timeline(threads: u32, slices: u32) -> Timeline {
+        let mut timeline = Timeline::default();
+        for thread in 0..threads {
+            timeline.number(format!("{thread}"));
+            for slice in 0..slices {
+                // The first thread weighs most.
+                let sum = Sum::of(1, u64::from(threads - thread));
+                timeline.moments.insert((7, thread, slice), sum);
+            }
+        }
+        timeline
+    }
+
+    fn samples(moments: &Moments) -> u64 {
+        moments.moments.iter().map(|moment| moment.sum.samples).sum()
+    }
+
+    #[test]
+    fn long_time_has_longer_slices() {
+        let moments = timeline(2, 3500).finish(|node| Some(node + 1));
+        assert_eq!((moments.slices, moments.slice_ns), (875, 4_000_000));
+        assert_eq!(samples(&moments), 7000);
+        assert!(moments.moments.iter().all(|moment| moment.node == 8));
+    }
+
+    #[test]
+    fn threads_with_little_weight_are_joined_last() {
+        let mut timeline = timeline(64, 8);
+        timeline.shrink(100, u32::MAX);
+        // One slice is enough: each thread still has its own row.
+        assert_eq!((timeline.moments.len(), timeline.doublings), (64, 3));
+        timeline.shrink(40, u32::MAX);
+        let moments = timeline.finish(Some);
+        assert_eq!((moments.moments.len(), samples(&moments)), (17, 512));
+        let joined = moments.moments.iter().max_by_key(|moment| moment.sum.samples);
+        let joined = joined.expect("a moment");
+        assert_eq!(
+            (&moments.threads[joined.thread as usize][..], joined.sum.samples),
+            ("(other)", 384)
+        );
+    }
+
+    #[test]
+    fn threads_beyond_the_limit_share_a_row() {
+        let timeline = timeline(MAX_THREADS as u32 + 5, 1);
+        assert_eq!(timeline.threads.len(), MAX_THREADS + 1);
+    }
+}
