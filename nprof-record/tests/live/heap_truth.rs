@@ -1,6 +1,8 @@
 //! Heap events of programs whose bytes, calls and leaks are known by construction.
 
 use std::fmt::Write;
+use std::fs;
+use std::process::Command;
 
 use crate::allocations::{Allocations, compile, recorded};
 use crate::support::Directory;
@@ -142,4 +144,49 @@ fn leaks_are_exact_if_each_block_is_recorded() {
     let directory = Directory::new("heap-exact-leaks");
     let Some(heap) = leaks(&directory, 40_000, &["-e", "heap:1"]) else { return };
     assert_eq!(heap.weight("heap.live", "small"), 40_000 * 32);
+}
+
+/// Allocates with several functions, and holds most when it frees `aligned`: massif looks at the peak before a free, and
+/// misses one that a realloc(3) ends.
+const PHASES: &str = "
+    #include <malloc.h>
+    #include <stdlib.h>
+    static void *kept[3000];
+    __attribute__((noinline)) void fill(int count, int size) {
+        for (int i = 0; i < count; i++) kept[i] = i % 3 ? malloc(size + i) : calloc(i + 1, size / 100);
+    }
+    __attribute__((noinline)) void grow(int count) {
+        for (int i = 0; i < count; i += 7) kept[i] = realloc(kept[i], 40000 + i);
+    }
+    __attribute__((noinline)) void empty(int count) {
+        for (int i = 0; i < count; i++) free(kept[i]);
+    }
+    int main(void) {
+        fill(1000, 500); empty(1000);
+        fill(3000, 900); grow(3000);
+        void *aligned = memalign(4096, 100000);
+        free(aligned); empty(3000);
+        fill(2000, 300); empty(2000);
+        return 0;
+    }";
+
+#[test]
+fn peak_is_that_of_massif() {
+    let directory = Directory::new("heap-massif");
+    let Some(program) = compile(&directory, PHASES) else { return };
+    let profile = directory.path("massif");
+    let mut massif = Command::new("valgrind");
+    massif.args(["-q", "--tool=massif", "--peak-inaccuracy=0.0"]);
+    let Ok(output) = massif.arg(format!("--massif-out-file={profile}")).arg(&program).output()
+    else {
+        return eprintln!("SKIPPED: there is no valgrind");
+    };
+    assert!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(&profile).expect("a profile");
+    // The lines of a snapshot end with that of its tree.
+    let (before, _) = text.split_once("heap_tree=peak").expect("a peak");
+    let (_, bytes) = before.rsplit_once("mem_heap_B=").expect("its bytes");
+    let peak: u64 = bytes.lines().next().and_then(|line| line.parse().ok()).expect("a number");
+    let heap = recorded(&directory, &program, &["-e", "heap:1"]);
+    assert_eq!((heap.weight("heap.peak", ""), heap.weight("heap.live", "")), (peak, 0));
 }
