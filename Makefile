@@ -113,9 +113,10 @@ test: setup
 
 # Measures the rates of false alarms and of missed changes of nprof-diff: three real programs with slower
 # functions, 25 comparisons of real programs with themselves, comparisons with other rates and lengths,
-# and 15,600 comparisons of simulated programs.
+# 25 comparisons of heap events with and without a growth of 3 %, and 15,600 comparisons of simulated programs.
 calibrate: setup build
 	PATH="$(BIN):$$PATH" bench/power
+	PATH="$(BIN):$$PATH" bench/heap_alarms
 	$(CARGO) test --package nprof-diff --locked -- --ignored --nocapture simulated
 	$(CARGO) test --package nprof-tests --test diff_real_runs --locked -- --ignored --nocapture --test-threads=1
 
