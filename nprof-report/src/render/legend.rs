@@ -3,15 +3,16 @@
 use crate::profile::summary::Summary;
 use crate::profile::{OmittedRows, ReportedEvent};
 
-/// Returns a line for each event with its counted samples; none without rules, since then all
-/// count. `rules` are the options as the user spelled them. A single event is not named.
+/// Returns the line about the counted samples of all events; none without rules, since then all count.
+/// `rules` are the options as the user spelled them. A single event is not named.
 pub fn counted(events: &[ReportedEvent], summary: &Summary, rules: &[String]) -> Vec<String> {
-    if rules.is_empty() {
+    if rules.is_empty() || events.is_empty() {
         return Vec::new();
     }
-    let rules = rules.join(" ");
-    let mut lines = Vec::new();
-    for event in events {
+    let (none, some): (Vec<&ReportedEvent>, Vec<_>) =
+        events.iter().partition(|event| events.len() > 1 && event.counted.samples == 0);
+    let mut parts = Vec::new();
+    for event in some {
         let name = match events {
             [_] => String::new(),
             _ => format!(" of {}", summary.event_name(event.event)),
@@ -19,9 +20,15 @@ pub fn counted(events: &[ReportedEvent], summary: &Summary, rules: &[String]) ->
         let whole = summary.events[event.event].sum;
         let (some, all) = (event.counted.samples, whole.samples);
         let share = event.counted.percent_of(whole);
-        lines.push(format!("counted: {some} of {all} samples{name}, {share:.2} % ({rules})"));
+        parts.push(format!("{some} of {all} samples{name}, {share:.2} %"));
     }
-    lines
+    match &none[..] {
+        [] => {}
+        [event] => parts.push(format!("none of {}", summary.event_name(event.event))),
+        several if parts.is_empty() => parts.push(format!("none of {} events", several.len())),
+        several => parts.push(format!("none of {} other events", several.len())),
+    }
+    vec![format!("counted: {} ({})", parts.join("; "), rules.join(" "))]
 }
 
 /// Returns the meaning of 100 % if it is not the usual one, or with `--verbose`; then also `rest`, the
@@ -83,12 +90,20 @@ mod tests {
         }
         let event = |event, samples| ReportedEvent { event, whole: sum(8), counted: sum(samples) };
         let rules = ["--match cpu=1".to_owned()];
+        let line = |events: &[ReportedEvent]| counted(events, &summary, &rules).concat();
+        assert_eq!(line(&[event(0, 2)]), "counted: 2 of 8 samples, 25.00 % (--match cpu=1)");
         assert_eq!(
-            counted(&[event(0, 2)], &summary, &rules),
-            ["counted: 2 of 8 samples, 25.00 % (--match cpu=1)"]
+            line(&[event(0, 2), event(1, 8)]),
+            "counted: 2 of 8 samples of cycles, 25.00 %; 8 of 8 samples of faults, 100.00 % (--match cpu=1)"
         );
-        let two = counted(&[event(0, 2), event(1, 8)], &summary, &rules);
-        assert_eq!(two[1], "counted: 8 of 8 samples of faults, 100.00 % (--match cpu=1)");
+        assert_eq!(
+            line(&[event(0, 0), event(1, 8)]),
+            "counted: 8 of 8 samples of faults, 100.00 %; none of cycles (--match cpu=1)"
+        );
+        assert_eq!(
+            line(&[event(0, 0), event(1, 8), event(0, 0)]),
+            "counted: 8 of 8 samples of faults, 100.00 %; none of 2 other events (--match cpu=1)"
+        );
         assert!(counted(&[event(0, 2)], &summary, &[]).is_empty());
     }
 
