@@ -253,6 +253,18 @@ fn conversions_report_input_that_is_cut_off() {
 }
 
 #[test]
+fn service_of_a_recording_reaches_the_files_of_a_fleet() {
+    let shell = Shell::new();
+    shell.run("nprof-record -q --service api@1.2 -o x.nprof -- true").quiet();
+    let head = shell.run("nprof-format text x.nprof | head -1").quiet();
+    assert!(head.contains("\tservice=api\tservice_version=1.2"), "{head}");
+    // A recording can have no samples: a merged stream keeps the service of its runs.
+    let runs = shell
+        .run("nprof-format merge x.nprof x.nprof 2> /dev/null | nprof-format text | grep ^@run");
+    assert!(runs.out.contains("\tservice=api\t"), "{runs:?}");
+}
+
+#[test]
 fn killed_recorder_leaves_readable_stream() {
     let shell = Shell::new();
     // The script exits when its parent, the recorder, has exited.

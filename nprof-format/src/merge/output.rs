@@ -360,6 +360,8 @@ fn head(runs: &[Box<Head>]) -> Head {
         cpus: shared(runs, |head| &head.cpus),
         page: shared(runs, |head| &head.page),
         command: shared(runs, |head| &head.command),
+        service: shared(runs, |head| &head.service),
+        service_version: shared(runs, |head| &head.service_version),
         more: Vec::new(),
     }
 }

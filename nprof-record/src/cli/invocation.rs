@@ -294,7 +294,8 @@ impl Invocation<'_> {
     ) -> anyhow::Result<Outcome> {
         let stream = output.begin(workload.clone(), self.signals.clone());
         let mut stream = stream.context("cannot write the stream")?;
-        let head = header::head(self.target.described(self.args))?;
+        let service = self.args.service.as_deref().unwrap_or_default();
+        let head = header::head(self.target.described(self.args), service)?;
         let begin_ns = head.time.unwrap_or_default();
         stream.take(&Record::Head(Box::new(head)));
         stream.take(&Record::Step(Box::new(header::step())));

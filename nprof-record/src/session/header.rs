@@ -10,12 +10,15 @@ use crate::perf::calls::data::SLICE_NS;
 use crate::perf::plan::{Plan, PlannedEvent};
 use crate::sys;
 
-/// Returns the head of a recording of `command`: a command line, `pid N` or `system`.
+/// Returns the head of a recording of `command`: a command line, `pid N` or `system`. `service` is its service,
+/// as `NAME` or `NAME@VERSION`.
 ///
 /// # Errors
 ///
 /// If there are no random bits for the id of the run.
-pub(crate) fn head(command: Vec<u8>) -> anyhow::Result<Head> {
+pub(crate) fn head(command: Vec<u8>, service: &str) -> anyhow::Result<Head> {
+    // Names of services have no @; versions may.
+    let (service, service_version) = service.split_once('@').unwrap_or((service, ""));
     let utc = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Ok(Head {
         run: RunId(sys::random().context("cannot get random bits")?),
@@ -29,6 +32,8 @@ pub(crate) fn head(command: Vec<u8>) -> anyhow::Result<Head> {
         cpus: Some(machine::online_cpus().len() as u64),
         page: Some(sys::page_size() as u64),
         command,
+        service: service.into(),
+        service_version: service_version.into(),
         more: Vec::new(),
     })
 }

@@ -211,6 +211,10 @@ macro_rules! with_pairs {
                 page: Option<u64>,
                 /// The workload: a command line, `pid N`, or `system`.
                 command: Vec<u8>,
+                /// The service that the workload is a part of, as the user named it.
+                service: Vec<u8>,
+                /// The version of the service.
+                service_version: Vec<u8>,
             }
 
             /// `@step`: a program that touched the stream.
