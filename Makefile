@@ -34,6 +34,10 @@ PEERS = valgrind:valgrind link-parser:link-grammar offcputime-bpfcc:bpfcc-tools 
         uftrace:uftrace redis-server:redis-server heaptrack:heaptrack sqlite3:sqlite3 \
         $(ALLOCATORS)/libtcmalloc.so.4:libgoogle-perftools4
 
+# The packages of PyPI with the engines that `fleet` runs the queries in.
+ENGINES = duckdb==2.0.0 datafusion==55.0.0
+ENV     = $(abspath $(TARGET))/fleet
+
 # The directories of peers that cargo installs, and of generated completions.
 PEERS_ROOT  = $(abspath $(TARGET))/peers
 COMPLETIONS = $(TARGET)/completions
@@ -162,6 +166,12 @@ machines:
 	$(call install_missing,$(MACHINE_NEEDS))
 	tests/machines/run $(abspath $(TARGET))/machines $(MACHINES)
 
+# Compares the queries for Parquet files with the reports.
+fleet: build
+	@[ -x $(ENV)/bin/python3 ] || python3 -m venv $(ENV)
+	@$(ENV)/bin/pip install --quiet $(ENGINES)
+	PATH="$(BIN):$$PATH" $(ENV)/bin/python3 -B tests/fleet/check.py sql
+
 # Renders the manual pages for a browser, with links between them.
 html: setup
 	@mkdir -p $(TARGET)/html
@@ -180,6 +190,7 @@ install-files:
 	    install -d $(SHARE)/man/man$$section && \
 	    install -m 644 man/*.$$section $(SHARE)/man/man$$section || exit; \
 	done
+	@install -d $(SHARE)/nprof/sql && install -m 644 sql/*.sql $(SHARE)/nprof/sql
 	@install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions \
 	    $(SHARE)/fish/vendor_completions.d
 	@for tool in $(TOOLS); do \
@@ -191,6 +202,7 @@ install-files:
 	@echo "Installed in $(DESTDIR)$(PREFIX):"
 	@echo "    bin                           $(TOOLS)"
 	@echo "    share/man/man1, man5, man7    their manual pages, nprof-format(5) and nprof(7)"
+	@echo "    share/nprof/sql               queries for the files of nprof-export --to parquet"
 	@echo "    share/bash-completion/completions, share/zsh/site-functions,"
 	@echo "    share/fish/vendor_completions.d    completions of each tool"
 
@@ -205,4 +217,4 @@ clean:
 	$(CARGO) clean
 	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target nprof-import/fuzz/target
 
-.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz html machines install install-files deb clean
+.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz fleet html machines install install-files deb clean

@@ -5,6 +5,8 @@
 //! ```
 
 mod cli;
+#[cfg(feature = "parquet")]
+mod fleet;
 mod model;
 mod read;
 mod write;

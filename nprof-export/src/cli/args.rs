@@ -1,7 +1,14 @@
 //! The options.
 
+#[cfg(feature = "parquet")]
+use std::time::Duration;
+
 use clap::{Parser, ValueEnum};
 use nprof_cli::args::{Inputs, OutputFile, PartialOk};
+#[cfg(feature = "parquet")]
+use nprof_cli::time;
+
+use crate::read::Sampling;
 
 /// Write streams in the format of another program.
 ///
@@ -13,6 +20,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) to: Format,
 
+    /// With --to parquet, sum samples over this time
+    #[cfg(feature = "parquet")]
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time::interval)]
+    pub(crate) window: Duration,
+
     #[command(flatten)]
     pub(crate) output: OutputFile,
 
@@ -21,6 +33,19 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) inputs: Inputs,
+}
+
+impl Args {
+    /// Returns the samples that the format has.
+    pub(crate) fn sampling(&self) -> Sampling {
+        match self.to {
+            Format::Firefox | Format::Speedscope => Sampling::Each,
+            Format::Pprof | Format::Callgrind => Sampling::Sums,
+            // At most 292 years, as the option's parser checks.
+            #[cfg(feature = "parquet")]
+            Format::Parquet => Sampling::Windows(self.window.as_nanos() as i64),
+        }
+    }
 }
 
 /// A format.
@@ -34,14 +59,12 @@ pub(crate) enum Format {
     Speedscope,
     /// For kcachegrind and callgrind_annotate
     Callgrind,
+    /// For DuckDB, ClickHouse, Spark and others: a directory of files
+    #[cfg(feature = "parquet")]
+    Parquet,
 }
 
 impl Format {
-    /// True if the format has the time of each sample.
-    pub(crate) fn has_times(self) -> bool {
-        matches!(self, Self::Firefox | Self::Speedscope)
-    }
-
     /// True if its files are binary.
     pub(crate) fn is_binary(self) -> bool {
         self == Self::Pprof

@@ -10,8 +10,10 @@ use nprof_cli::usage;
 use nprof_stream::IncompleteInput;
 
 use super::args::{Args, Format};
+#[cfg(feature = "parquet")]
+use crate::fleet;
 use crate::model::Profile;
-use crate::read::{ProfileReader, Sampling};
+use crate::read::ProfileReader;
 use crate::write;
 
 /// The name of the program.
@@ -28,10 +30,13 @@ pub fn main() -> ExitCode {
 
 fn run(args: &Args) -> anyhow::Result<Outcome> {
     let operands = args.inputs.operands();
+    #[cfg(feature = "parquet")]
+    if args.to == Format::Parquet && args.output.path().is_none_or(|path| path.as_os_str() == "-") {
+        anyhow::bail!("--to parquet writes a directory; name it with -o");
+    }
     // Opening the output would truncate an input before it is read.
     stage::refuse_same_file(operands.iter().copied(), args.output.path())?;
-    let sampling = if args.to.has_times() { Sampling::Each } else { Sampling::Sums };
-    let mut reader = ProfileReader::new(sampling);
+    let mut reader = ProfileReader::new(args.sampling());
     let mut incomplete = Vec::new();
     for operand in operands {
         let input = stage::open(operand)?;
@@ -41,18 +46,25 @@ fn run(args: &Args) -> anyhow::Result<Outcome> {
         incomplete.extend(verdict);
     }
     let profile = reader.finish();
+    write(args, &profile).context("writing the profile")?;
+    report(args, &profile, &incomplete);
+    let is_whole = incomplete.is_empty() || args.tolerance.partial_ok;
+    Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
+}
+
+fn write(args: &Args, profile: &Profile) -> anyhow::Result<()> {
+    #[cfg(feature = "parquet")]
+    if let (Format::Parquet, Some(directory)) = (args.to, args.output.path()) {
+        return fleet::write(profile, directory);
+    }
     // Opened last: an error of the input leaves an existing file unchanged.
     let output = stage::output(args.output.path())?;
     if args.to.is_binary() {
         output.refuse_terminal()?;
     }
     let mut out = BufWriter::new(output);
-    write_to(args.to, &profile, &mut out)
-        .and_then(|()| out.flush())
-        .context("writing the profile")?;
-    report(args, &profile, &incomplete);
-    let is_whole = incomplete.is_empty() || args.tolerance.partial_ok;
-    Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
+    write_to(args.to, profile, &mut out)?;
+    Ok(out.flush()?)
 }
 
 fn write_to(format: Format, profile: &Profile, out: &mut impl Write) -> std::io::Result<()> {
@@ -61,6 +73,9 @@ fn write_to(format: Format, profile: &Profile, out: &mut impl Write) -> std::io:
         Format::Firefox => write::firefox::write(profile, out),
         Format::Speedscope => write::speedscope::write(profile, out),
         Format::Callgrind => write::callgrind::write(profile, out),
+        // Several files.
+        #[cfg(feature = "parquet")]
+        Format::Parquet => Ok(()),
     }
 }
 
@@ -87,9 +102,11 @@ fn report(args: &Args, profile: &Profile, incomplete: &[IncompleteInput]) {
         Format::Firefox => "CPUs, margins of error",
         Format::Speedscope => "idle time, CPUs, source lines, margins of error",
         Format::Callgrind => "threads, times, CPUs, margins of error; calls are samples, not calls",
+        #[cfg(feature = "parquet")]
+        Format::Parquet => "threads, CPUs, the times of samples",
     };
-    // The Firefox Profiler has a marker for them, and pprof a comment.
-    let has_lost = matches!(args.to, Format::Firefox | Format::Pprof);
+    // The Firefox Profiler has a marker for them, pprof a comment, Parquet a column.
+    let has_lost = !matches!(args.to, Format::Speedscope | Format::Callgrind);
     let lost = if has_lost { "" } else { &lost };
     stage::warn(TOOL, &format!("not in the file: {format}{lost}"));
 }

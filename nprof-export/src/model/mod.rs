@@ -7,6 +7,6 @@ mod values;
 
 pub(crate) use interner::Interner;
 pub(crate) use profile::{
-    CallSite, Category, Facts, Frame, Function, Image, Loss, Profile, Sample, Stack, Thread,
+    CallSite, Category, Facts, Frame, Function, Image, Loss, Profile, Run, Sample, Stack, Thread,
 };
 pub(crate) use values::{count_name, unit_name, value_name};

@@ -1,5 +1,7 @@
 //! The model: samples, their stacks and threads. All strings are valid UTF-8 without control characters.
 
+use std::collections::BTreeMap;
+
 use nprof_stream::Event;
 
 /// All samples of the streams that were read.
@@ -7,6 +9,8 @@ use nprof_stream::Event;
 pub(crate) struct Profile {
     /// The facts of the recordings.
     pub(crate) facts: Facts,
+    /// The runs, in the order of the streams.
+    pub(crate) runs: Vec<Run>,
     /// The events; runs that recorded the same event share one.
     pub(crate) events: Vec<Event>,
     /// The sources of code. The first one is the program, if there is any.
@@ -52,9 +56,32 @@ pub(crate) struct Facts {
     pub(crate) has_names: bool,
 }
 
+/// A recording of a program or machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Its id.
+    pub(crate) id: u64,
+    /// Its host; empty if unknown.
+    pub(crate) host: String,
+    /// The service that it belongs to, and its version; empty if unknown.
+    pub(crate) service: String,
+    pub(crate) version: String,
+    /// The command.
+    pub(crate) command: String,
+    /// The times of its first and last record with samples, ns since 1970 if the stream states it.
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+    /// Lost samples by event.
+    pub(crate) lost: BTreeMap<u32, u64>,
+    /// True if its stream was complete.
+    pub(crate) is_complete: bool,
+}
+
 /// A source of code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
+    /// The word of its kind.
+    pub(crate) kind: &'static str,
     /// The path, or a name in brackets.
     pub(crate) path: String,
     /// The last component of the path.
@@ -111,10 +138,26 @@ pub(crate) struct Frame {
     pub(crate) image: Option<u32>,
     /// The offset in the image of the instruction; inside of the call, if it is a caller.
     pub(crate) offset: u64,
+    /// True if it is a caller, so that the stream has the offset after the call.
+    pub(crate) return_address: bool,
     /// The kind of code.
     pub(crate) category: Category,
+    /// True if it has names. None if no program has looked for them.
+    pub(crate) is_named: Option<bool>,
     /// Its calls, innermost first: all but the last are inlined. At least one.
     pub(crate) calls: Vec<CallSite>,
+}
+
+impl Frame {
+    /// Returns the offset as the stream has it.
+    pub(crate) fn raw_offset(&self) -> u64 {
+        self.offset.saturating_add(u64::from(self.return_address))
+    }
+
+    /// True if it is code of the kernel.
+    pub(crate) fn is_kernel(&self) -> bool {
+        self.category == Category::Kernel
+    }
 }
 
 /// A call of a frame.
@@ -138,11 +181,13 @@ pub(crate) struct Stack {
 /// A sample, or a sum of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// The time; 0 of a sum.
+    /// The time; of a sum the beginning of its window, or 0.
     pub(crate) time: i64,
+    /// The run.
+    pub(crate) run: u32,
     /// The event.
     pub(crate) event: u32,
-    /// The thread.
+    /// The thread; 0 of a sum of a window.
     pub(crate) thread: u32,
     /// The name of the thread at that time, in [`Profile::names`].
     pub(crate) name: u32,
@@ -168,7 +213,12 @@ pub(crate) struct Loss {
 impl Profile {
     /// Returns the frames of a stack, leaf first.
     pub(crate) fn frames_of(&self, stack: Option<u32>) -> impl Iterator<Item = &Frame> + '_ {
+        self.frame_numbers_of(stack).map(|frame| &self.frames[frame as usize])
+    }
+
+    /// Returns the numbers of the frames of a stack, leaf first.
+    pub(crate) fn frame_numbers_of(&self, stack: Option<u32>) -> impl Iterator<Item = u32> + '_ {
         let numbers = std::iter::successors(stack, |&stack| self.stacks[stack as usize].parent);
-        numbers.map(|stack| &self.frames[self.stacks[stack as usize].frame as usize])
+        numbers.map(|stack| self.stacks[stack as usize].frame)
     }
 }

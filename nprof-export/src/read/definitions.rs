@@ -34,7 +34,9 @@ struct FunctionKey {
 struct FrameKey {
     image: Option<u32>,
     offset: u64,
+    return_address: bool,
     category: Category,
+    is_named: Option<bool>,
     calls: Box<[model::CallSite]>,
 }
 
@@ -115,7 +117,14 @@ impl Definitions {
     fn place_without_code(&mut self, name: NameId) -> u32 {
         let function = self.functions.number(FunctionKey { name, file: None, image: None });
         let calls = Box::new([model::CallSite { function, line: 0 }]);
-        self.frames.number(FrameKey { image: None, offset: 0, category: Category::Mark, calls })
+        self.frames.number(FrameKey {
+            image: None,
+            offset: 0,
+            return_address: false,
+            category: Category::Mark,
+            is_named: Some(true),
+            calls,
+        })
     }
 
     fn frame(&mut self, tables: &Tables, id: FrameId) -> u32 {
@@ -145,8 +154,11 @@ impl Definitions {
             calls.push(model::CallSite { function, line: call.line.line });
         }
         // profile.proto: the address of a caller may be in the middle of its call instruction.
-        let offset = entry.offset.saturating_sub(u64::from(entry.return_address));
-        self.frames.number(FrameKey { image, offset, category, calls: calls.into() })
+        let return_address = entry.return_address && entry.offset > 0;
+        let offset = entry.offset - u64::from(return_address);
+        let is_named = entry.status.map(|_| entry.is_named());
+        let calls = calls.into();
+        self.frames.number(FrameKey { image, offset, return_address, category, is_named, calls })
     }
 
     fn image(&mut self, tables: &Tables, id: ImageId) -> Option<u32> {
@@ -245,10 +257,11 @@ impl Definitions {
 fn image_of(key: &ImageKey, text: &impl Fn(NameId) -> String) -> model::Image {
     let build_id = key.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (path, name) = (text(key.path), text(key.name));
-    model::Image { path, name, build_id, is_symbolized: false, last_offset: 0 }
+    let kind = key.kind.word().unwrap_or("other");
+    model::Image { kind, path, name, build_id, is_symbolized: false, last_offset: 0 }
 }
 
 fn frame_of(key: &FrameKey) -> model::Frame {
-    let FrameKey { image, offset, category, ref calls } = *key;
-    model::Frame { image, offset, category, calls: calls.to_vec() }
+    let FrameKey { image, offset, return_address, category, is_named, ref calls } = *key;
+    model::Frame { image, offset, return_address, category, is_named, calls: calls.to_vec() }
 }

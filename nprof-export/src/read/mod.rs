@@ -3,5 +3,6 @@
 mod definitions;
 mod pending;
 mod reader;
+mod runs;
 
 pub(crate) use reader::{ProfileReader, Sampling};

@@ -25,6 +25,8 @@ pub(super) struct PendingKey {
     /// The name that the task had.
     pub(super) comm: NameId,
     pub(super) node: NodeId,
+    /// The beginning of the window of a sum, ns since 1970; 0 without windows.
+    pub(super) window: i64,
 }
 
 /// The samples of the epoch.

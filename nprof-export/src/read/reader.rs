@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::definitions::Definitions;
 use super::pending::{Pending, PendingKey, PendingSample};
+use super::runs::Runs;
 use crate::model::{self, Loss};
 
 /// The choice between all samples and their sums.
@@ -18,6 +19,9 @@ pub(crate) enum Sampling {
     Each,
     /// Sums of samples with equal properties.
     Sums,
+    /// Sums of the threads of a run, for each window of this length, ns.
+    #[cfg_attr(not(feature = "parquet"), expect(dead_code, reason = "for Parquet"))]
+    Windows(i64),
 }
 
 /// Samples and sums of an epoch that are kept before they are resolved: about 40 MB.
@@ -25,6 +29,9 @@ const MAX_PENDING: usize = 1 << 19;
 
 /// Most samples with a time: 800 MB.
 const MAX_SAMPLES: usize = 1 << 24;
+
+/// Most sums of windows: 400 MB.
+const MAX_SUMS: usize = 1 << 22;
 
 /// The memory of the definitions of an epoch, as in reports.
 const MAX_TABLE_BYTES: usize = 96 << 20;
@@ -39,12 +46,18 @@ pub(crate) enum Failure {
     Stream(Error),
     /// There are too many samples for a format with times.
     TooManySamples,
+    /// There are too many sums of windows.
+    TooManySums,
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Stream(error) => error.fmt(f),
+            Self::TooManySums => write!(
+                f,
+                "more than {MAX_SUMS} rows of samples; use a longer --window, or export shorter recordings"
+            ),
             Self::TooManySamples => write!(
                 f,
                 "more than {MAX_SAMPLES} samples, which this format stores one by one; use --to pprof"
@@ -57,10 +70,13 @@ impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Stream(error) => error.source(),
-            Self::TooManySamples => None,
+            Self::TooManySamples | Self::TooManySums => None,
         }
     }
 }
+
+/// Time, run, event, thread, name and stack.
+type SumKey = (i64, u32, u32, u32, u32, Option<u32>);
 
 /// Reads streams into a profile.
 #[derive(Debug)]
@@ -70,8 +86,9 @@ pub(crate) struct ProfileReader {
     pending: Pending,
     events: Vec<Event>,
     samples: Vec<model::Sample>,
-    /// By event, thread, name and stack, the index in `samples` of a sum.
-    sums: FxHashMap<(u32, u32, u32, Option<u32>), usize>,
+    /// By its properties, the index in `samples` of a sum.
+    sums: FxHashMap<SumKey, usize>,
+    runs: Runs,
     losses: Vec<Loss>,
     facts: model::Facts,
     /// The span of all times. None before the first.
@@ -92,11 +109,12 @@ impl ProfileReader {
             definitions: Definitions::default(),
             pending: match sampling {
                 Sampling::Each => Pending::Each(Vec::new()),
-                Sampling::Sums => Pending::Sums(FxHashMap::default()),
+                Sampling::Sums | Sampling::Windows(_) => Pending::Sums(FxHashMap::default()),
             },
             events: Vec::new(),
             samples: Vec::new(),
             sums: FxHashMap::default(),
+            runs: Runs::default(),
             losses: Vec::new(),
             facts: model::Facts::default(),
             span: None,
@@ -128,6 +146,7 @@ impl ProfileReader {
         self.resolve();
         // Final only after the last record.
         let is_complete = reader.verdict() == Verdict::Complete;
+        self.runs.end_input(is_complete);
         Ok((!is_complete).then(|| IncompleteInput::of(name, &reader)))
     }
 
@@ -147,10 +166,18 @@ impl ProfileReader {
             self.begin_segment();
             self.note_head(head);
         }
+        self.runs.take(record);
         self.tables.apply(record);
         match record {
             Record::Run(head) => self.note_command(&head.command),
-            Record::Lost(lost) => self.note_lost(lost),
+            Record::Lost(lost) => {
+                // Other formats have no losses by event.
+                if matches!(self.sampling, Sampling::Windows(_)) {
+                    let event = self.event(lost.event);
+                    self.runs.note_lost(lost, event);
+                }
+                self.note_lost(lost);
+            }
             Record::End(end) => self.note_time(end.time),
             Record::Change(change) if change.kind == ChangeKind::Exec && self.exe.is_none() => {
                 self.exe = change.extras.get("exe").map(|exe| escaped(&exe));
@@ -208,7 +235,11 @@ impl ProfileReader {
         self.note_time(Some(sample.time));
         let comm = self.tables.task(sample.task).map_or(NameId::default(), |task| task.comm);
         let &Sample { event, task, node, time, count, weight, .. } = sample;
-        let key = PendingKey { event, task, comm, node };
+        let window = match self.sampling {
+            Sampling::Windows(length) => self.utc(time).div_euclid(length).saturating_mul(length),
+            Sampling::Each | Sampling::Sums => 0,
+        };
+        let key = PendingKey { event, task, comm, node, window };
         self.pending.add(PendingSample { key, time, count, weight });
         if self.sampling == Sampling::Each && self.samples.len() + self.pending.len() > MAX_SAMPLES
         {
@@ -216,6 +247,10 @@ impl ProfileReader {
         }
         if self.pending.len() >= MAX_PENDING {
             self.resolve();
+            // Only windows make more sums than there are stacks.
+            if matches!(self.sampling, Sampling::Windows(_)) && self.samples.len() > MAX_SUMS {
+                return Err(Failure::TooManySums);
+            }
         }
         Ok(())
     }
@@ -226,21 +261,27 @@ impl ProfileReader {
         for PendingSample { key, time, count, weight } in self.pending.take() {
             let event = self.event(key.event);
             let start = |time| i64::try_from(time).unwrap_or(i64::MAX).saturating_add(to_utc);
-            let thread = self.definitions.thread(&self.tables, key.task, self.segment, start);
+            let run = self.runs.of_task(key.task);
+            let thread = match self.sampling {
+                Sampling::Windows(_) => 0,
+                _ => self.definitions.thread(&self.tables, key.task, self.segment, start),
+            };
             let name = self.definitions.thread_name(&self.tables, key.task, key.comm);
             let (stack, is_other) = self.definitions.stack(&self.tables, key.node);
             // Left out to save memory.
             if is_other {
                 self.facts.folded = self.facts.folded.saturating_add(count);
             }
-            let time = if self.sampling == Sampling::Each { self.utc(time) } else { 0 };
-            let sample = model::Sample { time, event, thread, name, stack, count, weight };
+            let time = if self.sampling == Sampling::Each { self.utc(time) } else { key.window };
+            self.runs.note_time(run, time);
+            let sample = model::Sample { time, run, event, thread, name, stack, count, weight };
             if self.sampling == Sampling::Each {
                 self.samples.push(sample);
                 continue;
             }
             let next = self.samples.len();
-            let index = *self.sums.entry((event, thread, name, stack)).or_insert(next);
+            let sum_key = (time, run, event, thread, name, stack);
+            let index = *self.sums.entry(sum_key).or_insert(next);
             match self.samples.get_mut(index) {
                 None => self.samples.push(sample),
                 Some(sum) => {
@@ -271,6 +312,7 @@ impl ProfileReader {
         // The definitions are added below.
         let mut profile = model::Profile {
             facts: self.facts,
+            runs: self.runs.finish(),
             events: self.events,
             samples: self.samples,
             losses: self.losses,

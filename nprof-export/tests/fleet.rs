@@ -1,0 +1,143 @@
+//! The Parquet files of a fleet: their sums, their ids on several hosts, their names.
+#![cfg(feature = "parquet")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use nprof_tests::{Report, waits};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use tempfile::TempDir;
+
+fn tool() -> Report {
+    Report::new("nprof-export", env!("CARGO_BIN_EXE_nprof-export"))
+}
+
+/// Exports a stream into a directory. Returns the exit status.
+fn export(directory: &Path, options: &[&str], stream: &[u8]) -> Option<i32> {
+    let directory = directory.to_str().unwrap();
+    let args = [&["--to", "parquet", "-o", directory], options].concat();
+    let output = tool().run(&args, stream);
+    assert!(output.stdout.is_empty());
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("not in the file: threads"), "{message}");
+    output.status.code()
+}
+
+/// Returns the files below a directory, sorted.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// Returns the rows of a table as columns by name, in text.
+fn rows(directory: &Path, table: &str) -> Vec<BTreeMap<String, String>> {
+    let mut all = Vec::new();
+    for file in files(&directory.join(table)) {
+        let reader = SerializedFileReader::new(File::open(file).unwrap()).unwrap();
+        for row in reader.get_row_iter(None).unwrap() {
+            let row = row.unwrap();
+            let columns = row.get_column_iter();
+            all.push(columns.map(|(name, value)| (name.clone(), value.to_string())).collect());
+        }
+    }
+    all
+}
+
+fn number(row: &BTreeMap<String, String>, column: &str) -> i64 {
+    row[column].parse().unwrap()
+}
+
+/// Returns the stream of [`waits`] as of a service on a host.
+fn on_host(run: &str, host: &str) -> Vec<u8> {
+    let stream = String::from_utf8(waits()).unwrap();
+    let head = format!("run={run}\tclock=monotonic\ttime=0\tutc=1795305600000000000\thost={host}");
+    let stream = stream.replace("run=0x2", &head);
+    stream.replace("command=server", "command=server\tservice=../api\tservice_version=1.2").into()
+}
+
+#[test]
+fn sums_are_those_of_the_stream() {
+    let directory = TempDir::new().unwrap();
+    assert_eq!(export(directory.path(), &[], &on_host("0x2", "a")), Some(0));
+    let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    for row in rows(directory.path(), "samples") {
+        let sum = sums.entry(row["event"].clone()).or_default();
+        sum.0 += number(&row, "samples");
+        sum.1 += number(&row, "weight");
+    }
+    let sum = |event: &str| sums[&format!("\"{event}\"")];
+    assert_eq!([sum("cpu-clock"), sum("blocked")], [(6, 6_000_000), (49, 49_000_000)]);
+    let runs = rows(directory.path(), "runs");
+    assert_eq!(runs.len(), 4);
+    assert_eq!(runs[0]["version"], "\"1.2\"");
+    assert_eq!(runs[0]["is_complete"], "true");
+    let leaves = rows(directory.path(), "stacks");
+    assert!(leaves.iter().any(|row| row["position"] == "2"), "{leaves:?}");
+    let names = rows(directory.path(), "symbols");
+    assert!(names.iter().any(|row| row["function"] == "\"crc\"" && row["status"] == "\"named\""));
+    // The service is a folder below the table, whatever its name.
+    let folder = directory.path().join("samples/day=2026-11-22/service=%2E.%2Fapi");
+    assert_eq!(files(&folder).len(), 1, "{:?}", files(directory.path()));
+}
+
+#[test]
+fn ids_are_equal_on_all_hosts() {
+    let directory = TempDir::new().unwrap();
+    for (run, host) in [("0x2", "a"), ("0x3", "b"), ("0x2", "a")] {
+        export(directory.path(), &[], &on_host(run, host));
+    }
+    // The third export replaced the files of the first.
+    assert_eq!(files(&directory.path().join("samples")).len(), 2);
+    let samples = rows(directory.path(), "samples");
+    let of_host = |host: &str| -> Vec<(String, String)> {
+        let is_here = |row: &&BTreeMap<String, String>| row["host"] == format!("\"{host}\"");
+        let ids = samples.iter().filter(is_here);
+        ids.map(|row| (row["stack_id"].clone(), row["weight"].clone())).collect()
+    };
+    assert_eq!(of_host("a"), of_host("b"));
+    assert!(of_host("a").len() > 5);
+    let (one, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    for directory in [&one, &other] {
+        export(directory.path(), &[], &on_host("0x2", "a"));
+    }
+    for (one, other) in files(one.path()).iter().zip(files(other.path())) {
+        assert_eq!(std::fs::read(one).unwrap(), std::fs::read(other).unwrap());
+    }
+}
+
+#[test]
+fn windows_divide_the_samples() {
+    for (window, count) in [("1m", 7), ("1ns", 8)] {
+        let directory = TempDir::new().unwrap();
+        export(directory.path(), &["--window", window], &on_host("0x2", "a"));
+        let samples = rows(directory.path(), "samples");
+        assert_eq!(samples.iter().map(|row| number(row, "samples")).sum::<i64>(), 71);
+        // The samples at 4 and 5 ns have one stack.
+        assert_eq!(samples.len(), count);
+    }
+}
+
+#[test]
+fn incomplete_stream_is_exported_and_marked() {
+    let directory = TempDir::new().unwrap();
+    let whole = on_host("0x2", "a");
+    assert_eq!(export(directory.path(), &[], &whole[..whole.len() - 20]), Some(3));
+    assert_eq!(rows(directory.path(), "runs")[0]["is_complete"], "false");
+}
+
+#[test]
+fn directory_is_required_and_errors_name_the_file() {
+    assert!(tool().refusal(&["--to", "parquet"], &waits()).contains("name it with -o"));
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    let message = tool().refusal(&["--to", "parquet", "-o", file.to_str().unwrap()], &waits());
+    assert!(message.contains("file/samples"), "{message}");
+}
