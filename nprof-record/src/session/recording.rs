@@ -218,14 +218,11 @@ impl Recording {
             exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
         self.sources.drain(&mut self.converter, true);
         let waiting = match self.waits {
-            Some(WaitMeter::Switches(_)) => {
-                Some((self.converter.switched_threads(disabled_ns, 0), disabled_ns))
-            }
+            Some(WaitMeter::Switches(_)) => Some(self.converter.switched_threads(disabled_ns, 0)),
             _ => traced,
         };
-        if let Some((threads, end_ns)) = waiting {
-            self.converter.write_ongoing(&threads, end_ns, true);
-            self.converter.write_last_times(&threads);
+        if let Some(threads) = waiting {
+            self.converter.write_last_waits(&threads);
         }
         self.sources.report_remaining_lost(&mut self.converter);
         self.note_interval(&mut progress);
@@ -235,13 +232,12 @@ impl Recording {
         Ok(self.end(reason, measured))
     }
 
-    /// Returns the state of each thread at the end, and the time. None if no BPF programs measure
-    /// waiting, or the threads cannot be read.
-    fn last_waits(&self) -> Option<(Vec<ThreadProgress>, u64)> {
+    /// Returns the state of each thread at the end. None if no BPF programs measure waiting, or the
+    /// threads cannot be read.
+    fn last_waits(&self) -> Option<Vec<ThreadProgress>> {
         let Some(WaitMeter::Bpf(waits)) = &self.waits else { return None };
         waits.capture_from(0).ok()?;
-        let threads = waits.progress().ok()?;
-        Some((threads, sys::monotonic_ns()))
+        waits.progress().ok()
     }
 
     /// Writes the parts of waits that go on, once a second. All records up to the last drain less the
@@ -259,7 +255,7 @@ impl Recording {
             WaitMeter::Bpf(tracer) => tracer.progress().unwrap_or_default(),
             WaitMeter::Switches(_) => self.converter.switched_threads(until_ns, ONGOING_MIN_NS),
         };
-        self.converter.write_ongoing(&threads, until_ns, false);
+        self.converter.write_ongoing(&threads, until_ns);
     }
 
     /// Writes the live blocks of all processes, if it was requested or is time for it.

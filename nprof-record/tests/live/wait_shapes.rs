@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::attach::Running;
 use crate::support::Directory;
-use crate::waiting::{Recording, Times};
+use crate::waiting::{PERIOD_NS, Recording, Times};
 
 /// Returns the sum of the weights of waits in each of two functions.
 fn weights_in(recording: &Recording, functions: [&str; 2]) -> [f64; 2] {
@@ -135,13 +135,7 @@ fn long_wait_among_a_hundred_thousand_short_ones_has_its_share() {
     let waiting: u64 = recording.times.iter().map(|it| it.runnable + it.blocked).sum();
     let samples = recording.samples.len() as u64;
     assert!(samples <= waiting / 1_000_000 + 20, "{samples} of {waiting}");
-    // The sum of each thread is exact to a few periods.
-    for times in &recording.times {
-        let own = recording.waits().filter(|wait| wait.task == times.task);
-        let weight: u64 = own.map(|wait| wait.weight).sum();
-        let exact = times.runnable + times.blocked;
-        assert!(weight.abs_diff(exact) < 10_000_000 + exact / 100, "{weight} {exact}");
-    }
+    recording.assert_waits_are_exact();
 }
 
 /// A thousand idle threads and four busy ones, until standard input is closed.
@@ -174,9 +168,7 @@ fn idle_threads_have_few_samples_and_all_their_time() {
     let words = ["-e", "wait", "-p", &running.pid(), "-d", "3"];
     let Some(recording) = Recording::of(directory, &words) else { return };
     assert_eq!(recording.times.len(), 1005);
-    let exact: u64 = recording.times.iter().map(|times| times.blocked).sum();
-    let ratio = recording.weight_of("blocked") as f64 / exact as f64;
-    assert!((0.98..1.02).contains(&ratio), "{ratio}");
+    recording.assert_waits_are_exact();
     // One at the end for each thread, and 32 in each second before. The size of the stream also depends
     // on the time for which the busy threads wait for a CPU.
     let parts = recording.samples.iter().filter(|it| it.event == "blocked").count();
@@ -273,5 +265,5 @@ fn waits_of_a_control_group_are_those_of_its_tasks() {
     let [times] = &recording.times[..] else { panic!("{} threads", recording.times.len()) };
     assert!(times.blocked > 1_300_000_000, "{}", times.blocked);
     let weight = recording.weight_in("clock_nanosleep");
-    assert!(weight.abs_diff(times.blocked) < 100_000_000, "{weight} {}", times.blocked);
+    assert!(weight.abs_diff(times.blocked) <= PERIOD_NS, "{weight} {}", times.blocked);
 }

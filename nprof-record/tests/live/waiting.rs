@@ -11,6 +11,9 @@ use nprof_stream::{ChangeKind, End, Event, Mark, Reader, Record, TaskId};
 use crate::deep_stacks::Functions;
 use crate::support::{Directory, Frames, frames, record, stderr};
 
+/// The default interval of the events, in ns.
+pub(crate) const PERIOD_NS: u64 = 1_003_010;
+
 /// A sample of any event.
 pub(crate) struct Observation {
     pub(crate) event: String,
@@ -160,6 +163,46 @@ impl Recording {
     /// Returns the waits.
     pub(crate) fn waits(&self) -> impl Iterator<Item = &Observation> {
         self.samples.iter().filter(|sample| sample.is_wait())
+    }
+
+    /// Asserts that the times of each thread add up.
+    pub(crate) fn assert_books_close(&self) {
+        for Times { wall, cpu, runnable, blocked, .. } in &self.times {
+            let sum = cpu + runnable + blocked;
+            assert!(wall.abs_diff(sum) <= wall / 1000 + PERIOD_NS, "{wall} {sum}");
+        }
+    }
+
+    /// Asserts that [`Self::inexact_waits`] finds nothing.
+    pub(crate) fn assert_waits_are_exact(&self) {
+        assert_eq!(self.inexact_waits(), [] as [String; 0]);
+    }
+
+    /// Returns lines on the threads of which the waits have another sum than its times, in a recording
+    /// with the events `blocked` and `runnable`. Waits of a period or more are exact; the sum of the
+    /// shorter ones is within a period for each event, and so is the last part of a wait that is recorded
+    /// in parts. None are known if samples were lost, as on a machine that did not run.
+    ///
+    /// Samples of the CPU clock have no such bound: the kernel's timer skips periods in which the
+    /// interrupt was late.
+    pub(crate) fn inexact_waits(&self) -> Vec<String> {
+        if self.end.lost > 0 {
+            eprintln!("{} samples were lost", self.end.lost);
+            return Vec::new();
+        }
+        let mut inexact = Vec::new();
+        for times in &self.times {
+            let own: Vec<_> = self.waits().filter(|wait| wait.task == times.task).collect();
+            let weight: u64 = own.iter().map(|wait| wait.weight).sum();
+            let exact = times.runnable + times.blocked;
+            if weight.abs_diff(exact) > exact / 100 + 6 * PERIOD_NS {
+                let long = own.iter().filter(|wait| wait.weight >= exact / 100);
+                let long: Vec<_> =
+                    long.map(|wait| (&wait.event, &wait.call, wait.weight)).collect();
+                inexact.push(format!("{weight} of {exact}, {} on a CPU: {long:?}", times.cpu));
+            }
+        }
+        inexact
     }
 
     /// Returns the sum of the weights of an event.

@@ -10,7 +10,7 @@ use nprof_stream::Mark;
 use crate::support::{
     Directory, copy_recorder, record, record_as_other_user_with, recorder, stderr,
 };
-use crate::waiting::{Recording, Times};
+use crate::waiting::{PERIOD_NS, Recording, Times};
 use crate::waits::{EPOLL, SLEEPER, SPINNERS};
 
 fn is_root() -> bool {
@@ -111,7 +111,8 @@ fn ordinary_user_sees_where_a_hung_process_waits() {
     assert!(times.wall >= 2_400_000_000, "{}", times.wall);
     assert!(recording.waits().count() >= 3, "one each second, and one at the end");
     let weight = recording.weight_in("clock_nanosleep");
-    assert!(weight.abs_diff(times.blocked) < 50_000_000, "{weight} {}", times.blocked);
+    // Only the last part may be shorter than the interval, 4 ms.
+    assert!(weight.abs_diff(times.blocked) <= 4 * PERIOD_NS, "{weight} {}", times.blocked);
     assert!(recording.waits().all(|wait| !wait.frames.is_empty() && wait.state == "S"));
 }
 
@@ -246,31 +247,44 @@ fn both_ways_measure_the_same_times() {
     }
     let directory = Rc::new(Directory::new("switches-both"));
     let Some(program) = directory.compile("gcc", BUSY, &["-O1", "-pthread"]) else { return };
-    let (bpf, switches) = (directory.path("bpf"), directory.path("switches"));
     let mut child = started(&program);
-    let pid = child.id().to_string();
-    let words = ["-e", "wait", "-p", &pid, "-d", "1", "-o"];
+    // On a busy machine, one of them may start later.
+    let is_equal = (0..3).any(|_| {
+        let shares = waited_by_both(&directory, &child.id().to_string());
+        shares.is_none_or(|[bpf, switches]| {
+            eprintln!("{bpf} {switches}");
+            (switches - bpf).abs() < 0.05
+        })
+    });
+    child.kill().and_then(|()| child.wait()).expect("it was started");
+    assert!(is_equal);
+}
+
+/// Returns the share of waiting in the time of the threads of [`BUSY`], as measured with BPF programs
+/// and without. None if that is not possible here, which is printed.
+fn waited_by_both(directory: &Rc<Directory>, pid: &str) -> Option<[f64; 2]> {
+    let (bpf, switches) = (directory.path("bpf"), directory.path("switches"));
+    let words = ["-e", "wait", "-p", pid, "-d", "1", "-o"];
     // At the same time, so that other programs disturb both alike.
     let beside = recorder(&words).arg(&bpf).stderr(Stdio::piped()).spawn().expect("it runs");
     let output = without_bpf(&[&words[..], &[&switches]].concat());
     let other = beside.wait_with_output().expect("it ends");
-    child.kill().and_then(|()| child.wait()).expect("it was started");
-    let Some(output) = output else { return };
+    let output = output?;
     assert!(output.status.success() && other.status.success(), "{}", stderr(&output));
     let both = [("bpf", other), ("switches", output)];
-    let both = both.map(|(file, output)| Recording::of_output(&directory, file, output));
+    let both = both.map(|(file, output)| Recording::of_output(directory, file, output));
     if both[0].is_by_switches() {
-        return eprintln!("SKIPPED: {}", stderr(&both[0].output));
+        eprintln!("SKIPPED: {}", stderr(&both[0].output));
+        return None;
     }
     assert!(both[1].is_by_switches());
     // With BPF, the time from the wake-up of a thread to its run counts as runnable.
-    let [bpf, switches] = both.map(|recording| {
+    Some(both.map(|recording| {
         let times = &recording.times;
         assert_eq!(times.len(), 5);
         let waited = times.iter().map(|times| times.blocked + times.runnable).sum::<u64>();
         waited as f64 / times.iter().map(|times| times.wall).sum::<u64>() as f64
-    });
-    assert!((switches - bpf).abs() < 0.05, "{switches} {bpf}");
+    }))
 }
 
 #[test]

@@ -252,35 +252,34 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Writes parts, up to `until_ns`, of the waits that go on: [`PARTS_MAX`] of them, those of which the
-    /// last part is oldest, or all.
-    pub(crate) fn write_ongoing(&mut self, threads: &[Progress], until_ns: u64, is_last: bool) {
-        let shortest_ns = if is_last { 0 } else { ONGOING_MIN_NS };
+    /// last part is oldest.
+    pub(crate) fn write_ongoing(&mut self, threads: &[Progress], until_ns: u64) {
         let mut due = Vec::new();
-        for thread in threads {
+        // A thread that was woken is written when it runs, which divides its wait.
+        for thread in threads.iter().filter(|thread| !thread.is_woken()) {
             let Some((since_ns, _)) = thread.wait() else { continue };
-            // A thread that was woken is written when it runs, which divides its wait.
-            if until_ns.saturating_sub(since_ns) > shortest_ns && (is_last || !thread.is_woken()) {
+            if until_ns.saturating_sub(since_ns) > ONGOING_MIN_NS {
                 self.take_capture(thread, since_ns, until_ns);
                 due.push((self.written_until_ns(thread.tid, since_ns), since_ns, thread));
             }
         }
-        if !is_last {
-            due.sort_by_key(|(written_ns, ..)| *written_ns);
-            due.truncate(PARTS_MAX);
-        }
+        due.sort_by_key(|(written_ns, ..)| *written_ns);
+        due.truncate(PARTS_MAX);
         for (_, since_ns, thread) in due {
-            self.write_part(thread, since_ns, until_ns, is_last);
+            self.write_part(thread, since_ns, until_ns, false);
         }
     }
 
-    /// Returns the time up to which a wait was written.
-    fn written_until_ns(&self, tid: u32, since_ns: u64) -> u64 {
-        let ongoing = self.waiting.as_ref().and_then(|state| state.ongoing.get(&tid));
-        ongoing.filter(|it| it.since_ns == since_ns).map_or(since_ns, |it| it.until_ns)
-    }
-
-    /// Writes the times of the threads that live at the end of the recording.
-    pub(crate) fn write_last_times(&mut self, threads: &[Progress]) {
+    /// Writes the last parts of all waits that go on at the end of the recording, and then the times of
+    /// the threads that live. Both end at the same time for each thread, so that their sums agree.
+    pub(crate) fn write_last_waits(&mut self, threads: &[Progress]) {
+        for thread in threads {
+            let Some((since_ns, _)) = thread.wait() else { continue };
+            if thread.now_ns > since_ns {
+                self.take_capture(thread, since_ns, thread.now_ns);
+                self.write_part(thread, since_ns, thread.now_ns, true);
+            }
+        }
         for thread in threads {
             // A thread that waited all the time has no record: its task is defined with its last wait,
             // after the end of its times.
@@ -288,6 +287,12 @@ impl<S: Sink> Converter<S> {
                 self.write_times_of(task, thread.tid, &thread.times());
             }
         }
+    }
+
+    /// Returns the time up to which a wait was written.
+    fn written_until_ns(&self, tid: u32, since_ns: u64) -> u64 {
+        let ongoing = self.waiting.as_ref().and_then(|state| state.ongoing.get(&tid));
+        ongoing.filter(|it| it.since_ns == since_ns).map_or(since_ns, |it| it.until_ns)
     }
 
     /// Keeps the stack of a wait, which comes once.
