@@ -169,9 +169,9 @@ fn check(how: &str, cause: &Cause) -> Option<Recording> {
         .waits()
         .map(|it| (names.leaf(it), &it.call, &it.state, it.weight, names.calls(it)))
         .collect();
-    // The rest of the time the program waited for a CPU, or for locks of the kernel. On a busy machine
-    // the disk may be faster than the CPU is free.
-    let (waited, least) = (waited as f64, truth * 0.95 - 2e6 - runnable);
+    // The rest of the time the program waited for a CPU, or for locks of the kernel, or its virtual
+    // machine did not run. On a busy machine the disk may be faster than the CPU is free.
+    let (waited, least) = (waited as f64, truth * 0.8 - 2e6 - runnable);
     // Up to 512 waits, each longer than the program can see by a part of two context switches.
     let most = truth * 1.02 + 512.0 * 10e3;
     assert!(waited >= least.max(1e6) && waited <= most, "{waited} of {truth}: {seen:?}");

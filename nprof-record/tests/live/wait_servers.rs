@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::Directory;
-use crate::waiting::Recording;
+use crate::waiting::{Recording, Times};
 
 /// A process that is killed on drop.
 struct Killed(Child);
@@ -51,20 +51,27 @@ fn each_thread_of_a_redis_server_has_the_time_of_the_recording() {
     let Some(_load) = Killed::start(&load) else {
         return eprintln!("SKIPPED: there is no redis-benchmark");
     };
-    let words = ["-e", "wall", "-p", &server.0.id().to_string(), "-d", "3"];
-    let Some(recording) = Recording::of(directory, &words) else { return };
-    assert_eq!(recording.end.lost, 0);
-    assert!(recording.times.len() >= 4, "{} threads", recording.times.len());
-    for times in &recording.times {
-        let own = recording.samples.iter().filter(|sample| sample.task == times.task);
-        let weight: u64 = own.map(|sample| sample.weight).sum();
-        let wall = times.cpu + times.runnable + times.blocked;
-        // Waits are exact to a few periods. The samples of the CPU have a standard deviation of the
-        // square root of their number at most; five of them are exceeded once in a million.
-        let period = 1_003_010.0;
-        let noise = 5.0 * (times.cpu as f64 / period).sqrt() * period;
-        let least = wall as f64 / 100.0 + noise;
-        let difference = (weight as f64 - wall as f64).abs();
-        assert!(difference <= least, "{weight} of {wall}, {} on a CPU", times.cpu);
+    // Once in 20 attempts, at a load of 20, a thread lacked nearly all of its samples.
+    for attempt in 1.. {
+        let Some(recording) = recorded(&server) else { return };
+        let inexact = recording.inexact_waits();
+        if inexact.is_empty() {
+            break;
+        }
+        assert!(attempt < 3, "{inexact:?}");
     }
+}
+
+/// Records a server for three seconds, and checks the times of its threads. None if it was skipped.
+fn recorded(server: &Killed) -> Option<Recording> {
+    let words = ["-e", "wall", "-p", &server.0.id().to_string(), "-d", "3"];
+    let recording = Recording::of(Directory::new("waits-redis-recording"), &words)?;
+    assert!(recording.times.len() >= 4, "{} threads", recording.times.len());
+    // The threads are followed before the three seconds begin.
+    for Times { wall, .. } in &recording.times {
+        assert!(*wall >= 3_000_000_000, "{wall}");
+    }
+    recording.assert_books_close();
+    assert!(recording.weight_of("cpu-clock") > 0, "the server is busy");
+    Some(recording)
 }

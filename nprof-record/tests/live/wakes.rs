@@ -10,8 +10,8 @@ use crate::waiting::{Observation, Recording};
 struct Pairs {
     waits: HashMap<u64, Observation>,
     wakes: HashMap<u64, Observation>,
-    /// The weight of waits without a pair.
-    unpaired: u64,
+    /// The waits without a pair.
+    unpaired: Vec<Observation>,
 }
 
 impl Pairs {
@@ -30,7 +30,7 @@ impl Pairs {
                 }
                 None => {
                     assert_eq!(sample.event, "blocked", "a wake-up without a pair");
-                    pairs.unpaired += sample.weight;
+                    pairs.unpaired.push(sample);
                 }
             }
         }
@@ -94,8 +94,12 @@ fn wait_and_wake_up_have_equal_weights_and_the_right_waker() {
     let woken: u64 = wakes.values().map(|wake| wake.weight).sum();
     assert_eq!(wakes.len(), waits.len(), "a wake-up without its wait");
     assert_eq!(woken, paired);
-    // Page faults and the like are ended by threads outside of the recording.
-    assert!(unpaired < paired / 20, "{unpaired} {paired}");
+    // Page faults and the like are ended by threads outside of the recording. The part of a long wait,
+    // as there may be on a busy machine, has no waker yet. The kernel reports no wake-up by some
+    // interrupts on virtual machines: one of 200, as `perf record -e sched:sched_waking` shows, too.
+    let of_program = unpaired.iter().filter(|it| ["clock_nanosleep", "futex"].contains(&&*it.call));
+    let missed = of_program.filter(|it| it.lasted_ns < 900_000_000).count();
+    assert!(missed * 10 <= waits.len(), "{missed} of {}", waits.len());
     // Three of four threads queue for 800 ms.
     assert!(lock > 1_000_000_000, "{lock}");
     assert!(lock_by_thread as f64 >= 0.99 * lock as f64, "{lock_by_thread} of {lock}");
@@ -103,15 +107,16 @@ fn wait_and_wake_up_have_equal_weights_and_the_right_waker() {
 
 #[test]
 fn last_part_of_a_long_wait_has_the_waker() {
-    let words = [&EVENTS[..], &["--", "sh", "-c", "sleep 1.5 | cat"]].concat();
+    let words = [&EVENTS[..], &["--", "sh", "-c", "sleep 2.5 | cat"]].concat();
     let Some(recording) = Recording::of(Directory::new("wakes-parts"), &words) else { return };
     let Pairs { waits, wakes, unpaired } = Pairs::of(recording);
     let read = waits.iter().find(|(_, wait)| wait.call == "read").expect("cat reads");
-    assert!(read.1.weight < 1_400_000_000, "its first second was written: {}", read.1.weight);
+    assert!(read.1.weight < 2_000_000_000, "its first second was written: {}", read.1.weight);
     assert!(!wakes[read.0].task.is_none(), "the exit of sleep closes the pipe");
     let sleep = waits.iter().find(|(_, wait)| wait.call == "clock_nanosleep").expect("it sleeps");
     assert!(wakes[sleep.0].task.is_none(), "the timer wakes it");
-    // Of sleep, cat and the shell.
+    // Of sleep, cat and the shell: those of two seconds, less the time in which they start.
+    let unpaired: u64 = unpaired.iter().map(|wait| wait.weight).sum();
     assert!(unpaired > 2_500_000_000, "{unpaired}");
 }
 
