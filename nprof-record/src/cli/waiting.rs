@@ -13,6 +13,7 @@ use crate::convert::waits::{Random, WaitEvent, WaitState};
 use crate::event::{CpuMode, StackMode, Waiting};
 use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::os::machine;
+use crate::perf::bpf::symbol_lookup::SymbolLookup;
 use crate::perf::plan::Plan;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::sys;
@@ -66,8 +67,9 @@ pub(crate) fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
         );
     }
     let random = Random::new(sys::random().context("cannot get random bits")?);
-    let symbols = fs::File::open("/proc/kallsyms").map(BufReader::new);
-    let symbols = symbols.map(WaitSymbols::read).unwrap_or_default();
+    let samples_kernel = plan.common.scope != CpuMode::User;
+    let symbols =
+        if samples_kernel { wait_symbols(wakes.is_some()) } else { WaitSymbols::default() };
     if wakes.is_some() && symbols.interrupts.is_empty() {
         bail!(
             "-e wakes: the kernel hides its addresses, so that wake-ups by interrupts are not \
@@ -78,4 +80,18 @@ pub(crate) fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
     state.leaf_only = plan.common.unwind == StackMode::None;
     state.switches = plan.waits_by_switches.then(SwitchTimes::default);
     Ok(Some(state))
+}
+
+/// Returns the functions of the kernel by which stacks are cut, with those of wake-ups if they are
+/// recorded.
+fn wait_symbols(has_wakes: bool) -> WaitSymbols {
+    // The lookup knows no ends of functions, which wake-ups need.
+    let lookup = if has_wakes { None } else { SymbolLookup::load() };
+    let scheduler = lookup
+        .and_then(|it| Some(it.address("__sched_text_start")?..it.address("__sched_text_end")?));
+    if let Some(scheduler) = scheduler {
+        return WaitSymbols { scheduler, ..WaitSymbols::default() };
+    }
+    let symbols = fs::File::open("/proc/kallsyms").map(BufReader::new);
+    symbols.map(WaitSymbols::read).unwrap_or_default()
 }

@@ -1,85 +1,81 @@
-//! bpf(2): maps, some of them shared with this process, and programs that perf events run.
+//! bpf(2): programs and their types.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys as perf;
 
-use crate::sys::system::{check, page_size};
+use crate::sys::system::check;
 
 /// Commands of bpf(2), from include/uapi/linux/bpf.h.
-const MAP_CREATE: libc::c_int = 0;
-pub(super) const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
+const PROG_TEST_RUN: libc::c_int = 10;
+const BTF_LOAD: libc::c_int = 18;
 
-/// BPF_F_MMAPABLE: the array can be mapped (Linux 5.5).
-const F_MMAPABLE: u32 = 1 << 10;
-
-/// BPF_F_NO_PREALLOC: a hash map takes memory for the elements that exist.
-const F_NO_PREALLOC: u32 = 1;
-
-/// BPF_TRACE_UPROBE_MULTI: the program runs at many places of a file (Linux 6.6).
+/// Of `enum bpf_attach_type`: BPF_TRACE_ITER, and BPF_TRACE_UPROBE_MULTI (Linux 6.6).
+pub(super) const ITERATOR: u32 = 28;
 pub(super) const UPROBE_MULTI: u32 = 48;
 
-/// The kinds of programs, from include/uapi/linux/bpf.h.
+/// The name of the maps and the program in bpftool(8).
+pub(super) const NAME: [u8; 16] = *b"nprof_record\0\0\0\0";
+
+/// The licence of the program. It calls helpers that the kernel reserves for GPL-compatible
+/// programs; it is available under the MIT licence, too.
+const LICENCE: &CStr = c"Dual MIT/GPL";
+
+/// The kinds of programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramKind {
-    /// Perf events run it (BPF_PROG_TYPE_PERF_EVENT).
+    /// A perf event runs it (BPF_PROG_TYPE_PERF_EVENT).
     PerfEvent,
     /// A tracepoint runs it (BPF_PROG_TYPE_RAW_TRACEPOINT).
     RawTracepoint,
     /// Many places of a file run it (BPF_PROG_TYPE_KPROBE).
     Uprobes,
+    /// An iterator runs it for each of its objects (BPF_PROG_TYPE_TRACING): the function of the
+    /// iterator, as a number of the kernel's types.
+    Iterator(u32),
+    /// [`bpf_run`] runs it (BPF_PROG_TYPE_SYSCALL, Linux 5.14).
+    Syscall,
 }
 
-/// The name of the maps and the program in bpftool(8).
-const NAME: [u8; 16] = *b"nprof_record\0\0\0\0";
+impl ProgramKind {
+    /// Returns the number of the kind.
+    fn number(self) -> u32 {
+        match self {
+            Self::PerfEvent => 7,
+            Self::Uprobes => 2,
+            Self::RawTracepoint => 17,
+            Self::Iterator(_) => 26,
+            Self::Syscall => 31,
+        }
+    }
 
-/// The licence of the program. It calls helpers that the kernel reserves for GPL-compatible
-/// programs; it is available under the MIT licence, too.
-const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
-
-/// The kinds of maps, from include/uapi/linux/bpf.h. Keys of all but hash maps are numbers from 0 up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MapKind {
-    /// A hash map with keys of this size (BPF_MAP_TYPE_HASH).
-    Hash { key_bytes: u32 },
-    /// An array of values (BPF_MAP_TYPE_ARRAY); `mapped`: this process can map it.
-    Array { mapped: bool },
-    /// An array of perf events that programs write to (BPF_MAP_TYPE_PERF_EVENT_ARRAY).
-    PerfEvents,
-    /// An array of programs that programs go on with (BPF_MAP_TYPE_PROG_ARRAY).
-    Programs,
+    /// Returns the flags with which it is loaded.
+    fn flags(self) -> u32 {
+        match self {
+            // BPF_F_SLEEPABLE, without which the kernel refuses the kind.
+            Self::Syscall => 1 << 4,
+            _ => 0,
+        }
+    }
 }
 
-/// The part of `union bpf_attr` for [`MAP_CREATE`], up to the name.
+/// A program to load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BpfCode<'a> {
+    pub(crate) instructions: &'a [u64],
+    /// The types of the program, loaded by [`bpf_types`].
+    pub(crate) types: Option<&'a File>,
+    /// Records of `struct bpf_func_info`, 8 bytes each: the type of each function of the program.
+    pub(crate) functions: &'a [u8],
+}
+
+/// The part of `union bpf_attr` for [`PROG_LOAD`], up to the function of an iterator.
 #[repr(C)]
 #[derive(Default)]
-struct MapCreate {
-    map_type: u32,
-    key_size: u32,
-    value_size: u32,
-    max_entries: u32,
-    map_flags: u32,
-    inner_map_fd: u32,
-    numa_node: u32,
-    map_name: [u8; 16],
-}
-
-/// The part for [`MAP_UPDATE_ELEM`].
-#[repr(C)]
-pub(super) struct MapUpdate {
-    pub(super) map_fd: u32,
-    pub(super) padding: u32,
-    pub(super) key: u64,
-    pub(super) value: u64,
-    pub(super) flags: u64,
-}
-
-/// The part for [`PROG_LOAD`], up to the type of attachment.
-#[repr(C)]
 struct ProgLoad {
     prog_type: u32,
     insn_cnt: u32,
@@ -93,6 +89,41 @@ struct ProgLoad {
     prog_name: [u8; 16],
     prog_ifindex: u32,
     expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+}
+
+/// The part for [`BTF_LOAD`].
+#[repr(C)]
+struct BtfLoad {
+    btf: u64,
+    btf_log_buf: u64,
+    btf_size: u32,
+    btf_log_size: u32,
+}
+
+/// The part for [`PROG_TEST_RUN`].
+#[repr(C)]
+#[derive(Default)]
+struct ProgRun {
+    prog_fd: u32,
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
 }
 
 /// Calls bpf(2) with a structure that is a prefix of `union bpf_attr` for the command. The kernel
@@ -114,50 +145,16 @@ pub(super) fn address<T>(of: *const T) -> u64 {
     of.expose_provenance() as u64
 }
 
-/// Creates a map of `entries` values of `size` bytes each; closed on exec.
+/// Calls bpf(2) for a command that returns a descriptor; closed on exec.
 ///
-/// # Errors
+/// # Safety
 ///
-/// bpf(2): EPERM without CAP_BPF or if the limit of locked memory is exceeded (before Linux 5.11),
-/// ENOSYS or EINVAL on old kernels, ENOMEM.
-pub(crate) fn bpf_map(kind: MapKind, size: u32, entries: u32) -> io::Result<File> {
-    let key_size = match kind {
-        MapKind::Hash { key_bytes } => key_bytes,
-        _ => 4,
-    };
-    let (map_type, map_flags) = match kind {
-        MapKind::Hash { .. } => (1, F_NO_PREALLOC),
-        MapKind::Array { mapped } => (2, if mapped { F_MMAPABLE } else { 0 }),
-        MapKind::PerfEvents => (4, 0),
-        MapKind::Programs => (3, 0),
-    };
-    let mut attr = MapCreate {
-        map_type,
-        key_size,
-        value_size: size,
-        max_entries: entries,
-        map_flags,
-        map_name: NAME,
-        ..MapCreate::default()
-    };
-    // SAFETY: the structure has no pointers.
-    let fd = unsafe { bpf(MAP_CREATE, &mut attr) }?;
+/// That of [`bpf`]; the command returns a new descriptor.
+pub(super) unsafe fn open<T>(command: libc::c_int, attr: &mut T) -> io::Result<File> {
+    // SAFETY: the caller guarantees the pointers.
+    let fd = unsafe { bpf(command, attr) }?;
     // SAFETY: the kernel has just created this descriptor; nothing else owns it.
     Ok(unsafe { File::from_raw_fd(fd) })
-}
-
-/// Stores a descriptor in a map: an event that is open on a CPU at the number of that CPU, or a program.
-///
-/// # Errors
-///
-/// bpf(2): E2BIG if the map has no such number.
-pub(crate) fn bpf_map_set(map: &File, number: u32, file: &File) -> io::Result<()> {
-    let value = file.as_raw_fd();
-    let (key, value) = (address(&raw const number), address(&raw const value));
-    let mut attr = MapUpdate { map_fd: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 };
-    // SAFETY: key and value point to live numbers of four bytes, the sizes with which the map was
-    // created; the kernel only reads them.
-    unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
 }
 
 /// Loads a program; closed on exec.
@@ -166,31 +163,65 @@ pub(crate) fn bpf_map_set(map: &File, number: u32, file: &File) -> io::Result<()
 ///
 /// bpf(2): EPERM without CAP_BPF and CAP_PERFMON, EINVAL and EACCES if the verifier rejects it,
 /// ENOSYS.
-pub(crate) fn bpf_program(kind: ProgramKind, instructions: &[u64]) -> io::Result<File> {
-    let (prog_type, expected_attach_type) = match kind {
-        ProgramKind::PerfEvent => (7, 0),
-        ProgramKind::RawTracepoint => (17, 0),
-        ProgramKind::Uprobes => (2, UPROBE_MULTI),
+pub(crate) fn bpf_program(kind: ProgramKind, code: BpfCode<'_>) -> io::Result<File> {
+    const FUNCTION_BYTES: usize = 8;
+    let (expected_attach_type, attach_btf_id) = match kind {
+        ProgramKind::Iterator(function) => (ITERATOR, function),
+        ProgramKind::Uprobes => (UPROBE_MULTI, 0),
+        _ => (0, 0),
     };
     let mut attr = ProgLoad {
-        prog_type,
-        insn_cnt: instructions.len() as u32,
-        insns: address(instructions.as_ptr()),
+        prog_type: kind.number(),
+        insn_cnt: code.instructions.len() as u32,
+        insns: address(code.instructions.as_ptr()),
         license: address(LICENCE.as_ptr()),
-        log_level: 0,
-        log_size: 0,
-        log_buf: 0,
-        kern_version: 0,
-        prog_flags: 0,
+        prog_flags: kind.flags(),
         prog_name: NAME,
-        prog_ifindex: 0,
         expected_attach_type,
+        attach_btf_id,
+        ..ProgLoad::default()
     };
-    // SAFETY: the instructions are a live slice of `insn_cnt` instructions of 8 bytes; the licence
-    // is a live string with a terminating NUL. The kernel only reads them, during the call.
-    let fd = unsafe { bpf(PROG_LOAD, &mut attr) }?;
-    // SAFETY: the kernel has just created this descriptor; nothing else owns it.
-    Ok(unsafe { File::from_raw_fd(fd) })
+    if let Some(types) = code.types {
+        attr.prog_btf_fd = types.as_raw_fd() as u32;
+        attr.func_info_rec_size = FUNCTION_BYTES as u32;
+        attr.func_info = address(code.functions.as_ptr());
+        attr.func_info_cnt = (code.functions.len() / FUNCTION_BYTES) as u32;
+    }
+    // SAFETY: the instructions are a live slice of `insn_cnt` instructions of 8 bytes, the functions
+    // one of `func_info_cnt` records; the licence is a live string with a terminating NUL. The kernel
+    // only reads them, during the call, which returns a descriptor.
+    unsafe { open(PROG_LOAD, &mut attr) }
+}
+
+/// Loads the types of programs; closed on exec.
+///
+/// # Errors
+///
+/// bpf(2): EINVAL if they are not valid.
+pub(crate) fn bpf_types(types: &[u8]) -> io::Result<File> {
+    let btf_size = types.len() as u32;
+    let btf = address(types.as_ptr());
+    let mut attr = BtfLoad { btf, btf_log_buf: 0, btf_size, btf_log_size: 0 };
+    // SAFETY: the types are a live slice of `btf_size` bytes, which the kernel only reads, during the
+    // call; it returns a descriptor.
+    unsafe { open(BTF_LOAD, &mut attr) }
+}
+
+/// Runs a program of the kind [`ProgramKind::Syscall`] once, which reads and writes `context`.
+///
+/// # Errors
+///
+/// bpf(2).
+pub(crate) fn bpf_run(program: &File, context: &mut [u8]) -> io::Result<()> {
+    let mut attr = ProgRun {
+        prog_fd: program.as_raw_fd() as u32,
+        ctx_size_in: context.len() as u32,
+        ctx_in: context.as_mut_ptr().expose_provenance() as u64,
+        ..ProgRun::default()
+    };
+    // SAFETY: the context is a live, writable slice of `ctx_size_in` bytes, which the kernel copies
+    // and writes back during the call. All bytes are valid values of it.
+    unsafe { bpf(PROG_TEST_RUN, &mut attr) }.map(drop)
 }
 
 /// Attaches a program to an event and those inherited from it. It runs at each overflow, before the
@@ -203,74 +234,4 @@ pub(crate) fn attach_program(event: &File, program: &File) -> io::Result<()> {
     let program = program.as_raw_fd() as u32;
     // SAFETY: both descriptors are open, and the request takes a number, no pointer.
     check(unsafe { perf::ioctls::SET_BPF(event.as_raw_fd(), program) }).map(drop)
-}
-
-/// An array of 64-bit words in a map, shared with BPF programs.
-#[derive(Debug)]
-pub(crate) struct SharedWords {
-    base: *mut libc::c_void,
-    /// Bytes mapped.
-    length: usize,
-    /// Words.
-    count: usize,
-}
-
-impl SharedWords {
-    /// Maps the first `count` words of an array created as `mapped`.
-    ///
-    /// # Errors
-    ///
-    /// mmap(2).
-    pub(crate) fn map(array: &File, count: usize) -> io::Result<Self> {
-        let length = (count * size_of::<u64>()).next_multiple_of(page_size());
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
-        let fd = array.as_raw_fd();
-        // SAFETY: a new mapping at an address that the kernel chooses does not affect memory in
-        // use; the descriptor is open.
-        let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, rights, libc::MAP_SHARED, fd, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { base, length, count })
-    }
-
-    /// Returns a word. None if the index is too large.
-    fn word(&self, index: usize) -> Option<&AtomicU64> {
-        if index >= self.count {
-            return None;
-        }
-        // SAFETY: the mapping is page-aligned, has at least `count` words and lives as long as
-        // `self`. BPF programs and this process access it only by aligned loads, stores and atomic
-        // additions of whole words, which are atomic on x86-64.
-        Some(unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(index)) })
-    }
-
-    /// Returns a word; 0 if the index is too large.
-    pub(crate) fn get(&self, index: usize) -> u64 {
-        self.word(index).map_or(0, |word| word.load(Ordering::Relaxed))
-    }
-
-    /// Sets a word, unless the index is too large.
-    pub(crate) fn set(&self, index: usize, value: u64) {
-        if let Some(word) = self.word(index) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
-    /// Adds to a word that only this process writes.
-    pub(crate) fn add(&self, index: usize, value: u64) {
-        if let Some(word) = self.word(index) {
-            // No other writer: a separate load and store suffice.
-            word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for SharedWords {
-    fn drop(&mut self) {
-        // SAFETY: address and length are those of the mapping of `map`, and references into it
-        // borrow `self`.
-        unsafe { libc::munmap(self.base, self.length) };
-    }
 }

@@ -1,16 +1,17 @@
-//! bpf(2): programs at tracepoints and at places in files. They are detached when the descriptor of
-//! their link is closed, also by the end of this process.
+//! bpf(2): programs at tracepoints, at places in files and in iterators. They are detached when the
+//! descriptor of their link is closed, also by the end of this process.
 
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 
-use crate::sys::bpf::{UPROBE_MULTI, address, bpf};
+use crate::sys::bpf::{ITERATOR, UPROBE_MULTI, address, open};
 
 /// Commands of bpf(2), from include/uapi/linux/bpf.h.
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const LINK_CREATE: libc::c_int = 28;
+const ITER_CREATE: libc::c_int = 33;
 
 /// The part of `union bpf_attr` for [`RAW_TRACEPOINT_OPEN`].
 #[repr(C)]
@@ -38,6 +39,22 @@ struct LinkUprobes {
     padding: u32,
 }
 
+/// The part for [`LINK_CREATE`] without a place.
+#[repr(C)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// The part for [`ITER_CREATE`].
+#[repr(C)]
+struct IterCreate {
+    link_fd: u32,
+    flags: u32,
+}
+
 /// Runs a program at a tracepoint of the kernel.
 ///
 /// # Errors
@@ -46,10 +63,9 @@ struct LinkUprobes {
 pub(crate) fn attach_raw_tracepoint(program: &File, name: &CStr) -> io::Result<File> {
     let prog_fd = program.as_raw_fd() as u32;
     let mut attr = RawTracepoint { name: address(name.as_ptr()), prog_fd, padding: 0 };
-    // SAFETY: the name is a live string with a terminating NUL, which the kernel only reads.
-    let fd = unsafe { bpf(RAW_TRACEPOINT_OPEN, &mut attr) }?;
-    // SAFETY: the kernel has just created this descriptor; nothing else owns it.
-    Ok(unsafe { File::from_raw_fd(fd) })
+    // SAFETY: the name is a live string with a terminating NUL, which the kernel only reads; the command
+    // returns a descriptor.
+    unsafe { open(RAW_TRACEPOINT_OPEN, &mut attr) }
 }
 
 /// Runs a program whenever a task executes one of the instructions at these offsets in a file. The
@@ -77,8 +93,21 @@ pub(crate) fn attach_uprobes(
         ..LinkUprobes::default()
     };
     // SAFETY: the path is a live string with a terminating NUL; offsets and cookies are live slices
-    // of `count` words. The kernel only reads them.
-    let fd = unsafe { bpf(LINK_CREATE, &mut attr) }?;
-    // SAFETY: the kernel has just created this descriptor; nothing else owns it.
-    Ok(unsafe { File::from_raw_fd(fd) })
+    // of `count` words. The kernel only reads them; the command returns a descriptor.
+    unsafe { open(LINK_CREATE, &mut attr) }
+}
+
+/// Returns a file with the output of a program for all objects of its iterator.
+///
+/// # Errors
+///
+/// bpf(2).
+pub(crate) fn iterate(program: &File) -> io::Result<File> {
+    let prog_fd = program.as_raw_fd() as u32;
+    let mut attr = LinkCreate { prog_fd, target_fd: 0, attach_type: ITERATOR, flags: 0 };
+    // SAFETY: the structure has no pointers; the command returns a descriptor.
+    let link = unsafe { open(LINK_CREATE, &mut attr) }?;
+    let mut attr = IterCreate { link_fd: link.as_raw_fd() as u32, flags: 0 };
+    // SAFETY: as above. The file keeps the link.
+    unsafe { open(ITER_CREATE, &mut attr) }
 }

@@ -5,23 +5,22 @@
 #![allow(unsafe_code)]
 
 mod bpf;
-mod bpf_hash;
 mod bpf_link;
+mod bpf_map;
 mod breakpoint;
 mod mount;
 mod perf_event;
 mod pidfd;
 mod priority;
 mod process;
+mod shared_words;
 mod signals;
 mod startup;
 mod system;
 
-pub(crate) use bpf::{
-    MapKind, ProgramKind, SharedWords, attach_program, bpf_map, bpf_map_set, bpf_program,
-};
-pub(crate) use bpf_hash::BpfHash;
-pub(crate) use bpf_link::{attach_raw_tracepoint, attach_uprobes};
+pub(crate) use bpf::{BpfCode, ProgramKind, attach_program, bpf_program, bpf_run, bpf_types};
+pub(crate) use bpf_link::{attach_raw_tracepoint, attach_uprobes, iterate};
+pub(crate) use bpf_map::{BpfMap, MapKind, MapLayout, bpf_map, bpf_map_set};
 pub(crate) use breakpoint::{
     Breakpoint, Observed, breakpoints_work, read_absent_memory, read_memory,
 };
@@ -35,6 +34,7 @@ pub(crate) use process::{
     CommandStart, Exit, Usage, clock_tick_ns, cpu_time_ns, descriptor_limit, fork_at_gate,
     own_usage, raise_descriptor_limit, reap,
 };
+pub(crate) use shared_words::SharedWords;
 pub(crate) use signals::{Signal, Signals, kill};
 pub(crate) use startup::was_closed;
 pub(crate) use system::{

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use crate::perf::bpf::program::{self, BUFFER, Maps, ProgramConfig};
 use crate::perf::bpf::shared_array::{self, GROUP};
-use crate::sys::{self, MapKind, ProgramKind, SharedWords};
+use crate::sys::{self, BpfCode, MapKind, ProgramKind, SharedWords};
 
 /// The most bytes that are copied beyond the kernel's copy. That takes some 100 us with interrupts
 /// disabled, and is only done for a thread without hints.
@@ -36,8 +36,9 @@ impl Loader for Kernel {
     type Program = File;
 
     fn load(&self, instructions: &[u64]) -> Result<File, i32> {
-        let program = sys::bpf_program(ProgramKind::PerfEvent, instructions);
-        program.map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))
+        let code = BpfCode { instructions, types: None, functions: &[] };
+        sys::bpf_program(ProgramKind::PerfEvent, code)
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))
     }
 }
 

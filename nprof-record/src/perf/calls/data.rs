@@ -23,11 +23,10 @@ pub(crate) enum Setting {
 }
 
 /// The number of those words.
-pub(crate) const SETTINGS: u32 = 8;
+pub(crate) const SETTINGS: usize = 8;
 
-/// Bytes of `struct thread` and `struct counter`.
-pub(crate) const THREAD_BYTES: usize = 8;
-pub(crate) const COUNTER_BYTES: usize = 88;
+/// Bytes of `struct counter`.
+const COUNTER_BYTES: usize = 88;
 
 /// A call that is sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

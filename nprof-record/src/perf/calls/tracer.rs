@@ -5,7 +5,6 @@
 //! types in /sys/kernel/btf/vmlinux.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -16,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::os::procfs;
 use crate::perf::calls::data::{CallKey, CallRest, Counter, SETTINGS, SLICE_NS, Setting, TakenOff};
-use crate::perf::calls::loader::{self, Maps};
+use crate::perf::calls::loader::{self, LoadedCalls};
 use crate::perf::calls::points::PointList;
 use crate::sys::{self, ProgramKind, SharedWords};
 
@@ -53,12 +52,11 @@ struct Rates {
 #[derive(Debug)]
 pub(crate) struct CallTracer {
     pub(crate) list: PointList,
-    maps: Maps,
+    loaded: LoadedCalls,
     settings: SharedWords,
     points: SharedWords,
     /// Words of each point.
     width: usize,
-    programs: HashMap<&'static str, File>,
     tracepoints: RefCell<Vec<File>>,
     /// The link of each image; `None` if no function of it is counted.
     links: RefCell<Vec<Option<File>>>,
@@ -97,23 +95,21 @@ impl CallTracer {
         let width = last_cpu as usize + 3;
         let count = list.points.len() * width;
         let words = u32::try_from(count).context("too many functions for this number of CPUs")?;
-        let maps = Maps::new(words, last_cpu).map_err(explained)?;
         let tracepoints = TRACEPOINTS.map(|(name, _)| (name, ProgramKind::RawTracepoint));
         let names = [&[(CALLS, ProgramKind::Uprobes)], &tracepoints[..]].concat();
-        let programs = loader::load(&maps, &names).map_err(explained)?;
-        let settings = SharedWords::map(&maps.settings, SETTINGS as usize)?;
-        let points = SharedWords::map(&maps.points, count)?;
+        let loaded = loader::load(words, last_cpu, &names).map_err(explained)?;
+        let settings = SharedWords::map(&loaded.settings, SETTINGS)?;
+        let points = SharedWords::map(&loaded.points, count)?;
         settings.set(Setting::Cpus as usize, u64::from(last_cpu) + 1);
         settings.set(Setting::Floor as usize, 1);
         settings.set(Setting::Shift as usize, SHIFT_MAX);
         let (images, functions) = (list.images.len(), list.points.len());
         Ok(Self {
             list,
-            maps,
+            loaded,
             settings,
             points,
             width,
-            programs,
             tracepoints: RefCell::default(),
             links: RefCell::new((0..images).map(|_| None).collect()),
             taken_off: RefCell::new(vec![false; functions]),
@@ -136,7 +132,7 @@ impl CallTracer {
     ///
     /// bpf(2).
     pub(crate) fn set_output_event(&self, cpu: u32, samples: &File) -> io::Result<()> {
-        sys::bpf_map_set(&self.maps.samples, cpu, samples)
+        sys::bpf_map_set(&self.loaded.samples, cpu, samples)
     }
 
     /// Sets the start of the first slice.
@@ -157,7 +153,7 @@ impl CallTracer {
     pub(crate) fn start(&self) -> anyhow::Result<()> {
         let mut tracepoints = self.tracepoints.borrow_mut();
         for (name, tracepoint) in TRACEPOINTS {
-            let program = self.programs.get(name).context("no program")?;
+            let program = self.loaded.programs.get(name).context("no program")?;
             tracepoints.push(sys::attach_raw_tracepoint(program, tracepoint).map_err(explained)?);
         }
         for image in 0..self.list.images.len() {
@@ -182,7 +178,7 @@ impl CallTracer {
             return Ok(None);
         }
         let path = self.list.path(image)?;
-        let program = self.programs.get(CALLS).context("no program")?;
+        let program = self.loaded.programs.get(CALLS).context("no program")?;
         let link = sys::attach_uprobes(program, &path, &offsets, &cookies);
         let link = link.map_err(explained).with_context(|| path.to_string_lossy().into_owned())?;
         Ok(Some(link))
@@ -237,7 +233,7 @@ impl CallTracer {
     /// bpf(2), if there are too many threads.
     pub(crate) fn follow(&self, threads: Vec<u32>) -> anyhow::Result<()> {
         for tid in threads {
-            if self.maps.threads.get(&tid.to_ne_bytes()).is_none() {
+            if self.loaded.threads.get(&tid.to_ne_bytes()).is_none() {
                 self.insert(tid, false)?;
             }
         }
@@ -247,7 +243,7 @@ impl CallTracer {
     fn insert(&self, tid: u32, is_pending: bool) -> anyhow::Result<()> {
         self.serials.set(self.serials.get() + 1);
         let thread = u64::from(self.serials.get()) | u64::from(is_pending) << 32;
-        let inserted = self.maps.threads.insert(&tid.to_ne_bytes(), &thread.to_ne_bytes());
+        let inserted = self.loaded.threads.set(&tid.to_ne_bytes(), &thread.to_ne_bytes());
         inserted.with_context(|| format!("cannot follow thread {tid}"))
     }
 
@@ -290,7 +286,7 @@ impl CallTracer {
                 rests.push((counter.tid, counter.pid, rest));
             }
         };
-        self.maps.counters.visit(|key, value| {
+        self.loaded.counters.visit(|key, value| {
             let key = key.try_into().map_or(0, u64::from_ne_bytes);
             match Counter::read(value) {
                 Some(counter) => take(CallKey::of(key), &counter),
@@ -299,13 +295,13 @@ impl CallTracer {
         })?;
         // Copied while the first call of a slice was counted, which takes nanoseconds.
         for key in torn {
-            let read = || Counter::read(&self.maps.counters.get(&key.bytes())?);
+            let read = || Counter::read(&self.loaded.counters.get(&key.bytes())?);
             if let Some(counter) = (0..1000).find_map(|_| read()) {
                 take(key, &counter);
             }
         }
         for key in unneeded {
-            self.maps.counters.remove(&key.bytes());
+            self.loaded.counters.remove(&key.bytes());
             written.remove(&key);
             ended.remove(&key);
         }
@@ -324,7 +320,7 @@ impl CallTracer {
 
     /// True if the thread of a key lives.
     fn lives(&self, tid: u32, key: CallKey) -> bool {
-        let thread = self.maps.threads.get(&tid.to_ne_bytes());
+        let thread = self.loaded.threads.get(&tid.to_ne_bytes());
         let serial = thread.as_deref().and_then(<[u8]>::first_chunk).copied();
         serial.is_some_and(|serial| u32::from_ne_bytes(serial) == key.serial)
     }

@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use anyhow::{Context, anyhow};
-use aya::Ebpf;
-use aya::maps::Map;
+use anyhow::Context;
 
+use crate::perf::bpf::object::BpfObject;
 use crate::perf::bpf::shared_array;
 use crate::perf::bpf::stack_copier::MAX_EXTRA_BYTES;
 use crate::sys::{self, SharedWords};
@@ -32,12 +30,12 @@ impl WaitStackCopies {
     ///
     /// If a map is missing, or cannot be mapped.
     pub(super) fn new(
-        programs: &mut Ebpf,
+        object: &mut BpfObject,
         copied_bytes: u32,
         last_cpu: u32,
     ) -> anyhow::Result<Self> {
-        let chunks = map_file(programs, "chunks")?;
-        let hints = map_file(programs, "hints")?;
+        let chunks = object.take_map("chunks")?.file;
+        let hints = object.take_map("hints")?.file;
         let words = SharedWords::map(&hints, shared_array::word_count(last_cpu))
             .context("cannot map the hints for deep stacks")?;
         let max_copy_bytes = u64::from(copied_bytes + MAX_EXTRA_BYTES - 8);
@@ -52,15 +50,5 @@ impl WaitStackCopies {
     pub(crate) fn set_output_event(&self, cpu: u32, event: &File, room: u64) -> io::Result<()> {
         self.words.set(shared_array::room_word(cpu), room);
         sys::bpf_map_set(&self.chunks, cpu, event)
-    }
-}
-
-/// Returns the descriptor of a map.
-pub(super) fn map_file(programs: &mut Ebpf, name: &str) -> anyhow::Result<File> {
-    match programs.map(name) {
-        Some(Map::PerfEventArray(map) | Map::Array(map)) => {
-            Ok(map.fd().as_fd().try_clone_to_owned()?.into())
-        }
-        _ => Err(anyhow!("no map {name}")),
     }
 }

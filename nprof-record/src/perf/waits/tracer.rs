@@ -5,47 +5,53 @@
 //! types in /sys/kernel/btf/vmlinux.
 
 use std::cell::RefCell;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 
 use anyhow::{Context, anyhow};
-use aya::maps::{Array, HashMap, MapData};
-use aya::programs::{Iter, RawTracePoint};
-use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 
 use crate::arch::pt_regs;
 use crate::os::procfs;
+use crate::perf::bpf::object::{BpfObject, ObjectBytes};
 use crate::perf::bpf::shared_array;
-use crate::perf::waits::data::{MeasuredThread, Phase, Progress, THREAD_WORDS, WaitState};
-use crate::perf::waits::stack_copies::{WaitStackCopies, map_file};
-use crate::sys::{self, MapKind};
+use crate::perf::waits::data::{MeasuredThread, Phase, Progress, WaitState};
+use crate::perf::waits::stack_copies::WaitStackCopies;
+use crate::sys::{self, BpfMap, MapKind, ProgramKind};
 
-/// The compiled programs. aya reads words in place, so they are aligned.
-const OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/waits.bpf.o");
+/// The compiled programs.
+const OBJECT: &[u8] = &ObjectBytes(*include_bytes!("../../../bpf/waits.bpf.o")).0;
 
 /// The programs for tracepoints, with these. The one for the end of a switch comes last: without it
 /// no other program changes the state of a thread.
-const PROGRAMS: [(&str, &str); 4] = [
-    ("on_fork", "sched_process_fork"),
-    ("on_exec", "sched_process_exec"),
-    ("on_switched_in", "sched_exit_tp"),
-    ("on_switch", "sched_switch"),
+const PROGRAMS: [(&str, &CStr); 4] = [
+    ("on_fork", c"sched_process_fork"),
+    ("on_exec", c"sched_process_exec"),
+    ("on_switched_in", YOUNGEST_TRACEPOINT),
+    ("on_switch", c"sched_switch"),
 ];
 
-/// The program for the tracepoint of the latest kernel.
-const YOUNGEST_PROGRAM: (&str, &str) = PROGRAMS[2];
+/// The tracepoint of the latest kernel.
+const YOUNGEST_TRACEPOINT: &CStr = c"sched_exit_tp";
 
 /// The program for wake-ups, which is attached only if their event is recorded.
-const WAKE_PROGRAM: (&str, &str) = ("on_waking", "sched_waking");
+const WAKE_PROGRAM: (&str, &CStr) = ("on_waking", c"sched_waking");
+
+/// The function of the iterator that runs `on_task`.
+const TASK_ITERATOR: &str = "bpf_iter_task";
+
+/// The function of the iterator, and the structures that the programs read.
+const USED_TYPES: [&str; 5] =
+    [TASK_ITERATOR, "task_struct", "sched_info", "bpf_iter_meta", "bpf_iter__task"];
 
 /// The most threads at a time. Memory is used for those that exist.
 const THREADS_MAX: u32 = 1 << 17;
 
-/// The flag of bpf(2) to keep an existing value.
-const NO_EXIST: u64 = 1;
-
 /// The shortest wait of which the stack is reported before its end, in ns.
 const CAPTURE_AFTER_NS: u64 = 900_000_000;
+
+/// The only key of an array of one value.
+const FIRST: [u8; 4] = [0; 4];
 
 /// Settings of the programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,22 +67,26 @@ pub(crate) struct WaitConfig {
 
 impl WaitConfig {
     /// Returns the programs for tracepoints that it needs, in the order in which they are attached.
-    fn programs(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+    fn programs(self) -> impl Iterator<Item = (&'static str, &'static CStr)> {
         self.has_wakes.then_some(WAKE_PROGRAM).into_iter().chain(PROGRAMS)
     }
 }
 
 /// The loaded programs with their maps.
 pub(crate) struct WaitTracer {
-    config: WaitConfig,
-    programs: RefCell<Ebpf>,
-    threads: RefCell<HashMap<MapData, u32, [u64; THREAD_WORDS]>>,
+    /// The programs for tracepoints, in the order in which they are attached.
+    programs: Vec<(File, &'static CStr)>,
+    /// Each program is attached until its descriptor here is closed.
+    attached: RefCell<Vec<File>>,
+    /// The program for the iterator over tasks.
+    on_task: File,
+    threads: BpfMap,
     /// The maps of the events that write samples, notes, and samples of wakers. The kernel empties them on close.
     samples: File,
     notes: File,
     wakes: File,
-    capture_after: RefCell<Array<MapData, u64>>,
-    missed: Array<MapData, u64>,
+    capture_after: BpfMap,
+    missed: BpfMap,
     /// The copies of deep stacks; `None` if stacks are not copied.
     pub(crate) stack_copies: Option<WaitStackCopies>,
 }
@@ -99,38 +109,29 @@ impl WaitTracer {
                 "waiting cannot be measured from a pid namespace; run nprof-record in the initial one"
             ));
         }
-        // First, as it takes 0.1 s to read the types of the kernel.
+        // First, as it takes longer to read the types of the kernel.
         sys::bpf_map(MapKind::PerfEvents, size_of::<u32>() as u32, 1).map_err(explained)?;
-        let types = Btf::from_sys_fs().map_err(|error| {
-            anyhow!(
-                "waiting cannot be measured: {error}; it needs a kernel with CONFIG_DEBUG_INFO_BTF"
-            )
-        })?;
-        let mut programs = load_object(config, last_cpu, &types).map_err(explained)?;
-        load_programs(config, &mut programs, &types).map_err(explained)?;
-        let samples = map_file(&mut programs, "samples")?;
-        let notes = map_file(&mut programs, "notes")?;
-        let wakes = map_file(&mut programs, "wakes")?;
-        let threads = programs.take_map("threads").context("no map of threads")?;
-        let threads = RefCell::new(HashMap::try_from(threads)?);
-        let capture_after = programs.take_map("capture_after").context("no map of settings")?;
-        let capture_after = RefCell::new(Array::try_from(capture_after)?);
-        let missed = programs.take_map("missed").context("no map of missed threads")?;
-        let missed = Array::try_from(missed)?;
+        let mut object = read_object(config, last_cpu).map_err(explained)?;
+        let load = |(name, tracepoint)| -> anyhow::Result<(File, &CStr)> {
+            Ok((object.load(name, ProgramKind::RawTracepoint).map_err(explained)?, tracepoint))
+        };
+        let programs = config.programs().map(load).collect::<Result<_, _>>()?;
+        let iterator = ProgramKind::Iterator(object.kernel_function(TASK_ITERATOR)?);
+        let on_task = object.load("on_task", iterator).map_err(explained)?;
         let stack_copies = match config.copied_bytes {
             0 => None,
-            copied => Some(WaitStackCopies::new(&mut programs, copied, last_cpu)?),
+            copied => Some(WaitStackCopies::new(&mut object, copied, last_cpu)?),
         };
-        let programs = RefCell::new(programs);
         let tracer = Self {
-            config,
             programs,
-            threads,
-            samples,
-            notes,
-            wakes,
-            capture_after,
-            missed,
+            attached: RefCell::default(),
+            on_task,
+            threads: object.take_map("threads")?,
+            samples: object.take_map("samples")?.file,
+            notes: object.take_map("notes")?.file,
+            wakes: object.take_map("wakes")?.file,
+            capture_after: object.take_map("capture_after")?,
+            missed: object.take_map("missed")?,
             stack_copies,
         };
         tracer.capture_from(CAPTURE_AFTER_NS)?;
@@ -152,11 +153,9 @@ impl WaitTracer {
     ///
     /// If it does not exist, with the remedy.
     pub(crate) fn try_start(&self) -> anyhow::Result<()> {
-        let mut programs = self.programs.borrow_mut();
-        let (name, tracepoint) = YOUNGEST_PROGRAM;
-        let program = tracepoint_program(&mut programs, name)?;
-        let link = program.attach(tracepoint).map_err(|error| no_tracepoint(tracepoint, &error))?;
-        Ok(program.detach(link)?)
+        let youngest = self.programs.iter().find(|(_, it)| *it == YOUNGEST_TRACEPOINT);
+        let (program, tracepoint) = youngest.context("no program for it")?;
+        attach(program, tracepoint).map(drop)
     }
 
     /// Reports the stacks of waits that are at least as long as this, in ns.
@@ -165,12 +164,13 @@ impl WaitTracer {
     ///
     /// bpf(2).
     pub(crate) fn capture_from(&self, shortest_ns: u64) -> anyhow::Result<()> {
-        Ok(self.capture_after.borrow_mut().set(0, shortest_ns, 0)?)
+        Ok(self.capture_after.set(&FIRST, &shortest_ns.to_ne_bytes())?)
     }
 
     /// Returns the number of threads that were not measured, because there are too many.
     pub(crate) fn missed(&self) -> u64 {
-        self.missed.get(&0, 0).unwrap_or(0)
+        let missed = self.missed.get(&FIRST);
+        missed.and_then(|it| it.first_chunk().copied()).map_or(0, u64::from_ne_bytes)
     }
 
     /// Makes events that are open on a CPU those that write samples, notes, and samples of wakers.
@@ -196,23 +196,16 @@ impl WaitTracer {
     ///
     /// If a tracepoint does not exist, with the remedy.
     pub(crate) fn start(&self) -> anyhow::Result<()> {
-        let mut programs = self.programs.borrow_mut();
-        for (name, tracepoint) in self.config.programs() {
-            let program = tracepoint_program(&mut programs, name)?;
-            program.attach(tracepoint).map_err(|error| no_tracepoint(tracepoint, &error))?;
+        for (program, tracepoint) in &self.programs {
+            self.attached.borrow_mut().push(attach(program, tracepoint)?);
         }
         Ok(())
     }
 
     /// Detaches the programs: the state of each thread stays as it is.
     pub(crate) fn stop(&self) {
-        let mut programs = self.programs.borrow_mut();
-        for (name, _) in self.config.programs() {
-            // An error leaves it attached until this process ends.
-            if let Ok(program) = tracepoint_program(&mut programs, name) {
-                let _ = program.unload();
-            }
-        }
+        // In the order in which they were attached.
+        self.attached.borrow_mut().drain(..).for_each(drop);
     }
 
     /// Follows the process of the command from its exec on.
@@ -249,11 +242,10 @@ impl WaitTracer {
     }
 
     fn insert(&self, tid: u32, thread: &MeasuredThread) -> anyhow::Result<()> {
-        let mut threads = self.threads.borrow_mut();
-        let known = threads.get(&tid, 0).is_ok();
-        match threads.insert(tid, thread.words(), NO_EXIST) {
+        let words: Vec<u8> = thread.words().iter().flat_map(|it| it.to_ne_bytes()).collect();
+        match self.threads.set_new(&tid.to_ne_bytes(), &words) {
             // The fork program may have added it since.
-            Err(error) if !known && threads.get(&tid, 0).is_err() => {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
                 Err(error).with_context(|| format!("cannot follow thread {tid}"))
             }
             _ => Ok(()),
@@ -266,11 +258,7 @@ impl WaitTracer {
     ///
     /// bpf(2), read(2).
     pub(crate) fn progress(&self) -> anyhow::Result<Vec<Progress>> {
-        let mut programs = self.programs.borrow_mut();
-        let program: &mut Iter =
-            programs.program_mut("on_task").context("no program for tasks")?.try_into()?;
-        let link = program.attach()?;
-        let mut file = program.take_link(link)?.into_file()?;
+        let mut file = sys::iterate(&self.on_task)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let mut rest = &bytes[..];
@@ -278,52 +266,40 @@ impl WaitTracer {
     }
 }
 
-fn load_object(config: WaitConfig, last_cpu: u32, types: &Btf) -> Result<Ebpf, aya::EbpfError> {
+fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
     let (copied, compat) = (u64::from(config.copied_bytes), pt_regs::MODE_COMPAT as u64);
     let cpus = if copied == 0 { 1 } else { last_cpu + 1 };
     let hints = if copied == 0 { 1 } else { shared_array::HINT_SLOTS as u32 + cpus };
-    EbpfLoader::new()
-        .btf(Some(types))
-        .verifier_log_level(VerifierLogLevel::DISABLE)
-        .override_global("blocked_period", &config.blocked_period, true)
-        .override_global("runnable_period", &config.runnable_period, true)
-        .override_global("call_offset", &pt_regs::CALL, true)
-        .override_global("argument_offset", &pt_regs::ARGUMENT, true)
-        .override_global("pointer_offset", &(pt_regs::SP as u32), true)
-        .override_global("mode_offset", &(pt_regs::MODE as u32), true)
-        .override_global("mode_compat", &compat, true)
-        .override_global("copied", &copied, true)
-        .map_max_entries("threads", THREADS_MAX)
-        .map_max_entries("samples", last_cpu + 1)
-        .map_max_entries("notes", last_cpu + 1)
-        .map_max_entries("wakes", last_cpu + 1)
-        .map_max_entries("chunks", last_cpu + 1)
-        .map_max_entries("copies", cpus)
-        .map_max_entries("hints", hints)
-        .load(OBJECT)
+    let constants: [(&str, &[u8]); 8] = [
+        ("blocked_period", &config.blocked_period.to_ne_bytes()),
+        ("runnable_period", &config.runnable_period.to_ne_bytes()),
+        ("call_offset", &pt_regs::CALL.to_ne_bytes()),
+        ("argument_offset", &pt_regs::ARGUMENT.to_ne_bytes()),
+        ("pointer_offset", &(pt_regs::SP as u32).to_ne_bytes()),
+        ("mode_offset", &(pt_regs::MODE as u32).to_ne_bytes()),
+        ("mode_compat", &compat.to_ne_bytes()),
+        ("copied", &copied.to_ne_bytes()),
+    ];
+    let entries = [
+        ("threads", THREADS_MAX),
+        ("samples", last_cpu + 1),
+        ("notes", last_cpu + 1),
+        ("wakes", last_cpu + 1),
+        ("chunks", last_cpu + 1),
+        ("copies", cpus),
+        ("hints", hints),
+    ];
+    BpfObject::read(OBJECT, &constants, &entries, &USED_TYPES)
 }
 
-fn load_programs(config: WaitConfig, programs: &mut Ebpf, types: &Btf) -> anyhow::Result<()> {
-    for (name, _) in config.programs() {
-        tracepoint_program(programs, name)?.load()?;
-    }
-    let tasks: &mut Iter =
-        programs.program_mut("on_task").context("no program for tasks")?.try_into()?;
-    Ok(tasks.load("task", types)?)
-}
-
-fn tracepoint_program<'a>(
-    programs: &'a mut Ebpf,
-    name: &str,
-) -> anyhow::Result<&'a mut RawTracePoint> {
-    let program = programs.program_mut(name).with_context(|| format!("no program {name}"))?;
-    Ok(program.try_into()?)
-}
-
-fn no_tracepoint(tracepoint: &str, error: &aya::programs::ProgramError) -> anyhow::Error {
-    anyhow!(
-        "waiting cannot be measured: the tracepoint {tracepoint}: {error}; it needs Linux 6.16 or later"
-    )
+/// Attaches a program, with the remedy if that fails.
+fn attach(program: &File, tracepoint: &CStr) -> anyhow::Result<File> {
+    sys::attach_raw_tracepoint(program, tracepoint).map_err(|error| {
+        anyhow!(
+            "waiting cannot be measured: the tracepoint {}: {error}; it needs Linux 6.16 or later",
+            tracepoint.to_string_lossy()
+        )
+    })
 }
 
 /// Adds the remedy.

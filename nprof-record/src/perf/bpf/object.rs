@@ -1,0 +1,149 @@
+//! Loads an object file of BPF programs into the kernel.
+//!
+//! aya-obj reads the file and adapts it to the kernel. The loader of aya would read all types of the
+//! kernel, with every member, twice: 0.15 s and 40 MiB.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+
+use anyhow::{Context, anyhow};
+use aya_obj::btf::{Btf, BtfFeatures, BtfKind};
+use aya_obj::generated::bpf_insn;
+use aya_obj::{EbpfSectionKind, Function, Object};
+
+use crate::perf::bpf::kernel_types;
+use crate::sys::{self, BpfCode, BpfMap, MapLayout, ProgramKind};
+
+/// The types of the kernel.
+const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+/// The bytes of `struct bpf_func_info`.
+const FUNCTION_INFO_BYTES: usize = 8;
+
+/// The bytes of an object file, aligned as aya-obj reads them in place.
+#[repr(align(8))]
+pub(crate) struct ObjectBytes<const N: usize>(pub(crate) [u8; N]);
+
+/// An object file that is being loaded.
+#[derive(Debug)]
+pub(crate) struct BpfObject {
+    object: Object,
+    /// The types of the programs in the kernel.
+    types: File,
+    kernel_types: Btf,
+    maps: HashMap<String, BpfMap>,
+}
+
+impl BpfObject {
+    /// Reads an object file, sets its constants, adapts it to the types of the kernel, and creates its
+    /// maps. `entries` has the numbers of values of maps, where they differ from the file, `used_types`
+    /// the structures and functions of the kernel that the programs use.
+    ///
+    /// # Errors
+    ///
+    /// If the file and the kernel do not fit, or bpf(2).
+    pub(crate) fn read(
+        file: &[u8],
+        constants: &[(&str, &[u8])],
+        entries: &[(&str, u32)],
+        used_types: &[&str],
+    ) -> anyhow::Result<Self> {
+        let mut object = Object::parse(file)?;
+        let constants = constants.iter().map(|&(name, value)| (name, (value, true)));
+        object.patch_map_data(constants.collect())?;
+        // Kernels with the tracepoints of the programs have all of these.
+        let features = BtfFeatures::new(true, true, true, true, true, true, true, true);
+        let types = object.fixup_and_sanitize_btf(&features)?;
+        let types = types.context("the object file has no types")?.to_bytes();
+        let types = sys::bpf_types(&types).context("the kernel refuses the types")?;
+        let kernel_types = Btf::parse(&read_types(used_types)?, object.endianness)?;
+        object.relocate_btf(&kernel_types)?;
+        let mut maps = HashMap::new();
+        let mut definitions = std::mem::take(&mut object.maps);
+        for (name, definition) in &mut definitions {
+            if let Some((_, entries)) = entries.iter().find(|(map, _)| map == name) {
+                definition.set_max_entries(*entries);
+            }
+            let map = BpfMap::create(MapLayout {
+                kind: definition.map_type(),
+                key_bytes: definition.key_size(),
+                value_bytes: definition.value_size(),
+                entries: definition.max_entries(),
+                flags: definition.map_flags(),
+            })?;
+            if definition.section_kind() == EbpfSectionKind::Rodata {
+                map.set(&0_u32.to_ne_bytes(), definition.data())?;
+                map.freeze()?;
+            }
+            maps.insert(name.clone(), map);
+        }
+        let text = object.functions.keys().map(|(section, _)| *section).collect();
+        let descriptors =
+            definitions.iter().map(|(name, it)| (&name[..], maps[name].file.as_raw_fd(), it));
+        object.relocate_maps(descriptors, &text)?;
+        object.relocate_calls(&text)?;
+        Ok(Self { object, types, kernel_types, maps })
+    }
+
+    /// Removes a map from the others.
+    ///
+    /// # Errors
+    ///
+    /// If the file has no such map.
+    pub(crate) fn take_map(&mut self, name: &str) -> anyhow::Result<BpfMap> {
+        self.maps.remove(name).with_context(|| format!("no map {name}"))
+    }
+
+    /// Returns the number of a function of the kernel.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel has no such function.
+    pub(crate) fn kernel_function(&self, name: &str) -> anyhow::Result<u32> {
+        Ok(self.kernel_types.id_by_type_name_kind(name, BtfKind::Func)?)
+    }
+
+    /// Loads a program of the file.
+    ///
+    /// # Errors
+    ///
+    /// If the file has no such program, or bpf(2).
+    pub(crate) fn load(&self, name: &str, kind: ProgramKind) -> anyhow::Result<File> {
+        let program = self.object.programs.get(name);
+        let function = program.and_then(|it| self.object.functions.get(&it.function_key()));
+        let function = function.ok_or_else(|| anyhow!("no program {name}"))?;
+        let instructions: Vec<u64> = function.instructions.iter().map(encoded).collect();
+        let functions = function_types(function);
+        let types = Some(&self.types);
+        let code = BpfCode { instructions: &instructions, types, functions: &functions };
+        sys::bpf_program(kind, code).with_context(|| format!("the kernel refuses {name}"))
+    }
+}
+
+/// Reads the types of the kernel, as far as they are used.
+fn read_types(used: &[&str]) -> anyhow::Result<Vec<u8>> {
+    let whole = fs::read(KERNEL_TYPES).with_context(|| {
+        format!("cannot read {KERNEL_TYPES}, which needs a kernel with CONFIG_DEBUG_INFO_BTF")
+    })?;
+    Ok(kernel_types::reduced(&whole, used).unwrap_or(whole))
+}
+
+/// Returns the types of a program and of the functions in it.
+fn function_types(function: &Function) -> Vec<u8> {
+    if function.func_info_rec_size == FUNCTION_INFO_BYTES {
+        function.func_info.func_info_bytes()
+    } else {
+        Vec::new()
+    }
+}
+
+/// Returns an instruction as the kernel reads it: see `Assembler::push`.
+fn encoded(instruction: &bpf_insn) -> u64 {
+    let registers = u64::from(instruction.dst_reg() | instruction.src_reg() << 4);
+    let offset = u64::from(instruction.off as u16);
+    u64::from(instruction.code)
+        | registers << 8
+        | offset << 16
+        | u64::from(instruction.imm as u32) << 32
+}
