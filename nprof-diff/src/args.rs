@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// Add events of one unit into one, such as cpu-clock,runnable,blocked=wall; repeatable
     #[arg(long, value_name = "EVENT,EVENT,..[=NAME]")]
     pub(crate) join: Vec<Join>,
+    /// Compare the event divided by this one, such as waiting per call
+    #[arg(long, value_name = "EVENT", conflicts_with = "noise")]
+    pub(crate) per: Option<String>,
     /// Confidence of the intervals, per cent; at most 100 - P per cent of the reported changes are
     /// noise
     #[arg(long, value_name = "P", default_value = "95", value_parser = confidence)]
@@ -91,8 +94,13 @@ impl Args {
     ///
     /// # Errors
     ///
-    /// If standard input is named twice, or a side is missing.
+    /// If standard input is named twice, a side is missing, or an event is divided by itself.
     pub(crate) fn sides(&self) -> Result<[&[PathBuf]; 2]> {
+        if let Some(per) = self.per.as_ref().filter(|_| self.per == self.event) {
+            bail!(
+                "--per {per}: it is the event that would be divided; choose another with --event"
+            );
+        }
         if self.operands.is_empty() && self.new.is_empty() && !self.noise {
             bail!(
                 "--base: give the other side with --new, or --noise to compare the runs of the base with each other"
@@ -130,8 +138,9 @@ impl Args {
     /// If the format draws call paths, and another kind of rows or a noise report is requested.
     pub(crate) fn row_kind(&self) -> Result<RowKind> {
         let is_for_two_sides = matches!(self.format, DiffFormat::Markdown | DiffFormat::Junit);
-        if self.noise && (is_for_two_sides || self.format.is_stacks()) {
-            bail!("--noise: the formats are table, tsv, csv and json");
+        if (self.noise || self.per.is_some()) && (is_for_two_sides || self.format.is_stacks()) {
+            let option = if self.noise { "--noise" } else { "--per" };
+            bail!("{option}: the formats are table, tsv, csv and json");
         }
         if !self.format.is_stacks() {
             return Ok(self.by.unwrap_or(RowKind::Function));

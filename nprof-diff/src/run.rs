@@ -12,6 +12,7 @@ use crate::args::Args;
 use crate::compare::comparison::Criteria;
 use crate::compare::diff::{self, Diff};
 use crate::compare::fail_on::{self, Bound, DiffResult};
+use crate::compare::ratio::Divisor;
 use crate::compare::{noise, rename_candidates, warnings};
 use crate::input::event;
 use crate::input::load::{InputSides, Sources};
@@ -50,6 +51,7 @@ fn load_inputs(args: &Args) -> Result<InputSides> {
         renames: args.rename.as_deref(),
         row_kind: args.row_kind()?,
         event: args.event.as_deref(),
+        per: args.per.as_deref(),
         joins: Joins::new(&args.join).map_err(anyhow::Error::msg)?,
         partial_ok: args.tolerance.partial_ok,
     })?;
@@ -66,10 +68,22 @@ fn load_inputs(args: &Args) -> Result<InputSides> {
 
 /// Compares both sides and prints the report.
 fn compare(args: &Args, inputs: &InputSides, criteria: Criteria) -> Result<Outcome> {
-    let InputSides { base, new, keys, event, .. } = inputs;
-    let (row_kind, event) = (args.row_kind()?, event.as_ref());
-    let diff =
-        diff::compare(&event::runs(base, event), &event::runs(new, event), keys.ids(), criteria);
+    let InputSides { base, new, keys, event, per, .. } = inputs;
+    let (row_kind, event, per) = (args.row_kind()?, event.as_ref(), per.as_ref());
+    let diff = match (event, per) {
+        (Some(event), Some(per)) => {
+            let sides = [base, new].map(|side| event::paired_runs(side, event, per));
+            let [base, new] = &sides;
+            let runs = [&base.per[..], &new.per[..]];
+            let (counts_calls, is_counted) = (per.counts_calls(), per.is_counted());
+            let divisor = Divisor { runs, counts_calls, is_counted };
+            diff::compare(&base.event, &new.event, Some(divisor), keys.ids(), criteria)
+        }
+        _ => {
+            let [base, new] = [base, new].map(|side| event::runs(side, event));
+            diff::compare(&base, &new, None, keys.ids(), criteria)
+        }
+    };
     let mut warnings = warnings::of_comparison(base, new, event, row_kind, &diff);
     warnings.extend(warnings::of_unmatched_keys(&diff, keys, row_kind));
     warnings.extend_from_slice(&inputs.warnings);
@@ -79,6 +93,7 @@ fn compare(args: &Args, inputs: &InputSides, criteria: Criteria) -> Result<Outco
         base,
         new,
         event,
+        per,
         diff: &diff,
         keys,
         moved_directories: &inputs.moved_directories,

@@ -1,12 +1,13 @@
 //! The runs of both sides and the criteria they are compared by. Pure.
 
 use crate::compare::effect_size::EffectSize;
-use crate::compare::observed::Observed;
+use crate::compare::observed::{Observed, SideTotals};
 use crate::compare::quantity::{MetricKind, Quantity};
+use crate::compare::ratio::{Divisor, Ratios};
 use crate::compare::row::{Change, Metric};
 use crate::input::key::KeyId;
 use crate::input::run_counts::RunCounts;
-use crate::stats;
+use crate::stats::{self, Estimate};
 
 /// The statistical method of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub(crate) struct Comparison<'a> {
     pub(crate) new: &'a [&'a RunCounts],
     pub(crate) method: Method,
     pub(crate) criteria: Criteria,
+    /// The event to divide by; `None` to compare parts of a run.
+    pub(crate) divisor: Option<Divisor<'a>>,
 }
 
 impl Comparison<'_> {
@@ -47,6 +50,9 @@ impl Comparison<'_> {
     /// Estimates the differences of a key from its own runs; significance is decided later, over
     /// all keys.
     pub(crate) fn metric(&self, key: KeyId, kind: MetricKind) -> Metric {
+        if let Some(divisor) = &self.divisor {
+            return self.ratio_metric(divisor, key, kind);
+        }
         let [base, new] = self.observed(key, kind);
         let share = self.change(&base, &new, Quantity::Share);
         Metric {
@@ -56,9 +62,49 @@ impl Comparison<'_> {
             // `significance` corrects it.
             corrected: share,
             amount: self.criteria.has_amount.then(|| self.change(&base, &new, Quantity::Amount)),
+            whole_ratio: None,
             changed: false,
             displaced: false,
         }
+    }
+
+    /// Estimates the difference of a key's ratios; without samples if there is nothing to divide by.
+    fn ratio_metric(&self, divisor: &Divisor<'_>, key: KeyId, kind: MetricKind) -> Metric {
+        let Some(ratios) = self.ratios(divisor, key, kind) else { return Metric::default() };
+        let [base, new] = self.observed(key, kind);
+        let Ratios { spreads: [of_base, of_new], whole, .. } = ratios;
+        let estimate = stats::welch(of_base, of_new, self.criteria.alpha, f64::INFINITY);
+        let share = Change { estimate, p: estimate.p, q: 1.0, significant: false };
+        Metric {
+            base: base.sum(),
+            new: new.sum(),
+            share,
+            corrected: share,
+            amount: self.amount_of(share),
+            whole_ratio: Some(whole),
+            changed: false,
+            displaced: false,
+        }
+    }
+
+    /// Returns the ratios of a key. None if a run has nothing to divide by.
+    pub(super) fn ratios(
+        &self,
+        divisor: &Divisor<'_>,
+        key: KeyId,
+        kind: MetricKind,
+    ) -> Option<Ratios> {
+        let is_repeated = self.method == Method::Welch;
+        Ratios::of(&self.observed(key, kind), divisor, key, kind, is_repeated)
+    }
+
+    /// Returns a part of a run of the base as an amount. None unless the event measures one.
+    pub(crate) fn amount_of(&self, share: Change) -> Option<Change> {
+        let run = SideTotals::of(self.base).mean_weight();
+        let Estimate { base, new, low, high, p } = share.estimate;
+        let [base, new, low, high] = [base, new, low, high].map(|part| part * run);
+        let estimate = Estimate { base, new, low, high, p };
+        self.criteria.has_amount.then_some(Change { estimate, ..share })
     }
 
     fn change(&self, base: &Observed<'_>, new: &Observed<'_>, quantity: Quantity) -> Change {

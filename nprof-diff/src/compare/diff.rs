@@ -7,6 +7,7 @@
 use crate::compare::comparison::{Comparison, Criteria, Method};
 use crate::compare::observed::SideTotals;
 use crate::compare::quantity::{MetricKind, Quantity};
+use crate::compare::ratio::Divisor;
 use crate::compare::row::Row;
 use crate::compare::significance;
 use crate::input::key::KeyId;
@@ -34,6 +35,8 @@ pub(crate) struct Diff {
     /// The part of the variation of whole runs that is removed from the rows: 1 compares shares, 0
     /// compares times.
     pub(crate) common_part: f64,
+    /// The number of keys with samples that were not compared, because there is nothing to divide by.
+    pub(crate) undivided: usize,
     /// One row per key with samples, in the order of the keys.
     pub(crate) rows: Vec<Row>,
 }
@@ -45,24 +48,35 @@ impl Diff {
     }
 }
 
-/// Compares two sides. `keys` are all keys of both; runs without samples must have been left out.
+/// Compares two sides. `keys` are all keys of both; runs without samples must have been left out. With
+/// a divisor, ratios are compared.
 pub(crate) fn compare(
     base: &[&RunCounts],
     new: &[&RunCounts],
+    divisor: Option<Divisor<'_>>,
     keys: impl Iterator<Item = KeyId>,
     criteria: Criteria,
 ) -> Diff {
     // A variance between runs needs two of them, on each side.
     let has_repetitions = base.len() >= 2 && new.len() >= 2;
     let method = if has_repetitions { Method::Welch } else { Method::Newcombe };
-    let comparison = Comparison { base, new, method, criteria };
-    let rows = keys.map(|key| Row {
-        key,
-        self_: comparison.metric(key, MetricKind::Self_),
-        total: comparison.metric(key, MetricKind::Total),
-    });
+    let comparison = Comparison { base, new, method, criteria, divisor };
     // The streams may contain other events, with keys that this one has no samples of.
-    let mut rows: Vec<Row> = rows.filter(|row| row.total.samples() > 0).collect();
+    let has_samples = |key: &KeyId| {
+        let runs = base.iter().chain(new);
+        runs.filter_map(|run| run.keys.get(key)).any(|count| count.total.samples > 0)
+    };
+    let mut rows: Vec<Row> = keys
+        .filter(has_samples)
+        .map(|key| Row {
+            key,
+            self_: comparison.metric(key, MetricKind::Self_),
+            total: comparison.metric(key, MetricKind::Total),
+        })
+        .collect();
+    let all = rows.len();
+    rows.retain(|row| row.total.samples() > 0);
+    let undivided = all - rows.len();
     let family = significance::test_rows(&mut rows, &comparison);
     // The weight of a single run is known exactly, but not how much it varies.
     let run_amount = (criteria.has_amount && has_repetitions).then(|| {
@@ -81,6 +95,7 @@ pub(crate) fn compare(
         run_amount,
         comparisons: family.comparisons,
         common_part: family.common_part,
+        undivided,
         rows,
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod fail_on;
 pub(crate) mod noise;
 pub(crate) mod observed;
 pub(crate) mod quantity;
+pub(crate) mod ratio;
 pub(crate) mod rename_candidates;
 pub(crate) mod row;
 pub(crate) mod runs_needed;

@@ -148,7 +148,7 @@ fn compare_halves(
     for (run, &is_first) in runs.iter().zip(split) {
         if is_first { first.push(*run) } else { second.push(*run) }
     }
-    diff::compare(&first, &second, keys.ids(), criteria)
+    diff::compare(&first, &second, None, keys.ids(), criteria)
 }
 
 fn noise(

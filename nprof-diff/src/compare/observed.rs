@@ -43,7 +43,7 @@ const MIN_COUNT_VARIANCE: f64 = 1.0;
 
 /// The smallest number of runs whose variance may be below that of independent samples. Fewer runs
 /// agree by chance too often.
-const MIN_RUNS_BELOW_SAMPLING: usize = 3;
+pub(super) const MIN_RUNS_BELOW_SAMPLING: usize = 3;
 
 /// One metric of a key in the runs of a side.
 #[derive(Debug)]
@@ -64,6 +64,11 @@ impl<'a> Observed<'a> {
         let mut sum = Sum::default();
         per_run.iter().for_each(|run| sum.add(*run));
         Self { runs, per_run, sum, side_sum: SideTotals::of(runs).sum }
+    }
+
+    /// Returns the samples in each run.
+    pub(super) fn per_run(&self) -> &[Sum] {
+        &self.per_run
     }
 
     /// Returns the samples in all runs, with their weight.

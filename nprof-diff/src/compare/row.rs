@@ -14,7 +14,7 @@ use crate::stats::Estimate;
 pub(crate) const MIN_SAMPLES_TO_COMPARE: u64 = 10;
 
 /// A value of both sides and the significance of its difference.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Change {
     /// The values and the interval of their difference, from the key's own runs.
     pub(crate) estimate: Estimate,
@@ -28,19 +28,22 @@ pub(crate) struct Change {
 }
 
 /// Self or total of a key on both sides.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Metric {
     /// Samples of all runs of the base.
     pub(crate) base: Sum,
     /// Samples of all runs of the new side.
     pub(crate) new: Sum,
-    /// Shares of the samples, as fractions.
+    /// Shares of the samples, as fractions. With `--per`, those that the row would have with the divisor of
+    /// the base, and so are the other values.
     pub(crate) share: Change,
     /// Time in nanoseconds, or bytes, per run. None unless the event measures time or bytes.
     pub(crate) amount: Option<Change>,
     /// Its part of a run, corrected for the speed of the machine and for the rows that changed:
     /// this decides.
     pub(crate) corrected: Change,
+    /// The ratio that is a share of 1, with `--per`.
+    pub(crate) whole_ratio: Option<f64>,
     /// True if the corrected part changed significantly, and by at least the minimum effect.
     pub(crate) changed: bool,
     /// True if the share changed significantly, but only because other rows take more or less.

@@ -71,6 +71,7 @@ mod tests {
             run_amount: None,
             comparisons: 0,
             common_part: 1.0,
+            undivided: 0,
             rows: Vec::new(),
         }
     }

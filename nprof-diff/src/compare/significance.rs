@@ -12,6 +12,7 @@ use crate::compare::comparison::{Comparison, Method};
 use crate::compare::correction::Correction;
 use crate::compare::observed::Observed;
 use crate::compare::quantity::{MetricKind, Quantity};
+use crate::compare::ratio::{Divisor, Ratios};
 use crate::compare::row::{Change, Row};
 use crate::stats::{self, Prior, Proportion, Spread, WeightedP};
 
@@ -48,6 +49,9 @@ pub(crate) struct FamilyResult {
 
 /// Tests the rows by share, by amount, and by their corrected part of a run, which decides.
 pub(crate) fn test_rows(rows: &mut [Row], comparison: &Comparison<'_>) -> FamilyResult {
+    if let Some(divisor) = &comparison.divisor {
+        return test_ratios(rows, comparison, divisor);
+    }
     let hypotheses = hypotheses(rows, comparison);
     let shares = test_quantity(Quantity::Share, &hypotheses, comparison);
     let amounts = test_quantity(Quantity::Amount, &hypotheses, comparison);
@@ -71,6 +75,43 @@ pub(crate) fn test_rows(rows: &mut [Row], comparison: &Comparison<'_>) -> Family
         }
     }
     FamilyResult { comparisons: hypotheses.len(), common_part }
+}
+
+/// Tests the ratios of the rows, which take the place of all three.
+fn test_ratios(
+    rows: &mut [Row],
+    comparison: &Comparison<'_>,
+    divisor: &Divisor<'_>,
+) -> FamilyResult {
+    let (mut hypotheses, mut sides) = (Vec::new(), Vec::new());
+    for (index, row) in rows.iter().enumerate() {
+        let is_leaf = row.self_ == row.total;
+        let kinds = [MetricKind::Self_, MetricKind::Total];
+        for kind in kinds.into_iter().take(if is_leaf { 1 } else { 2 }) {
+            let ratios = comparison.ratios(divisor, row.key, kind);
+            let Some(ratios) = ratios.filter(|_| row.metric(kind).is_compared()) else { continue };
+            let observed = comparison.observed(row.key, kind);
+            hypotheses.push(Hypothesis { row: index, kind, observed, is_leaf });
+            let Ratios { values, spreads, .. } = ratios;
+            sides.push(match comparison.method {
+                Method::Welch => Sides::Runs { values, spreads, max: f64::INFINITY },
+                Method::Newcombe => Sides::Known(spreads),
+            });
+        }
+    }
+    let changes = test_family(&hypotheses, &sides, comparison);
+    for (hypothesis, change) in hypotheses.iter().zip(changes) {
+        let row = &mut rows[hypothesis.row];
+        let metric = row.metric_mut(hypothesis.kind);
+        metric.share = change;
+        metric.corrected = change;
+        metric.amount = comparison.amount_of(change);
+        metric.changed = change.significant && metric.is_at_least(comparison.criteria.min_effect);
+        if hypothesis.is_leaf {
+            row.total = row.self_;
+        }
+    }
+    FamilyResult { comparisons: hypotheses.len(), common_part: 0.0 }
 }
 
 /// One member of the family: a metric of a row.
@@ -101,8 +142,14 @@ fn hypotheses<'a>(rows: &[Row], comparison: &'a Comparison<'_>) -> Vec<Hypothesi
 
 /// The values of a hypothesis on both sides, in the form that its method takes.
 enum Sides {
-    Runs { values: [Vec<f64>; 2], spreads: [Spread; 2], max: f64 },
+    Runs {
+        values: [Vec<f64>; 2],
+        spreads: [Spread; 2],
+        max: f64,
+    },
     Counts([Proportion; 2]),
+    /// Means of which the variance is known.
+    Known([Spread; 2]),
 }
 
 impl Sides {
@@ -208,6 +255,10 @@ fn test_family(
             let (estimate, p) = match sides {
                 Sides::Counts([base, new]) => {
                     let estimate = stats::newcombe(*base, *new, alpha);
+                    (estimate, estimate.p)
+                }
+                Sides::Known([base, new]) => {
+                    let estimate = stats::welch(*base, *new, alpha, f64::INFINITY);
                     (estimate, estimate.p)
                 }
                 Sides::Runs { spreads: [base, new], max, .. } => {

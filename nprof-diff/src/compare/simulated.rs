@@ -201,7 +201,7 @@ fn keys(count: usize) -> Vec<KeyId> {
 fn compared(base: &[RunCounts], new: &[RunCounts], keys: &[KeyId]) -> Diff {
     let criteria = Criteria { alpha: 0.05, has_amount: true, is_in_turn: true, min_effect: None };
     let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
-    compare(&base, &new, keys.iter().copied(), criteria)
+    compare(&base, &new, None, keys.iter().copied(), criteria)
 }
 
 /// Returns the number of pairs reported as changed by share, and by CPU time.

@@ -41,7 +41,7 @@ fn ids(count: usize) -> impl Iterator<Item = KeyId> {
 
 fn diff(base: &[RunCounts], new: &[RunCounts], keys: usize) -> Diff {
     let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
-    compare(&base, &new, ids(keys), CRITERIA)
+    compare(&base, &new, None, ids(keys), CRITERIA)
 }
 
 fn changes(diff: &Diff) -> Vec<&'static str> {

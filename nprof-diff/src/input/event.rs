@@ -31,6 +31,9 @@ impl AmountUnit {
     }
 }
 
+/// The measure of an event whose samples are calls of the function at their leaf.
+const CALLS: &[u8] = b"calls";
+
 /// An event with samples on both sides, or on the only side that has samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ComparedEvent(Event);
@@ -53,6 +56,16 @@ impl ComparedEvent {
             Measure::WallTime => "wall time".to_owned(),
             _ => self.unit(),
         }
+    }
+
+    /// True if its samples are calls of the function at their leaf.
+    pub(crate) fn counts_calls(&self) -> bool {
+        self.0.measure.word() == CALLS
+    }
+
+    /// True if its weights are counts, and only its stacks were sampled.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.0.exact_ns.is_some()
     }
 
     /// Returns its name, as opened, with its scope.
@@ -98,6 +111,35 @@ pub(crate) fn runs<'a>(side: &'a Side, event: Option<&ComparedEvent>) -> Vec<&'a
     runs
 }
 
+/// The runs of a side that have samples of two events, with the counts of each.
+#[derive(Debug, Default)]
+pub(crate) struct PairedRuns<'a> {
+    pub(crate) event: Vec<&'a RunCounts>,
+    pub(crate) per: Vec<&'a RunCounts>,
+}
+
+/// Returns the runs of a side that have samples of both events.
+pub(crate) fn paired_runs<'a>(
+    side: &'a Side,
+    event: &ComparedEvent,
+    per: &ComparedEvent,
+) -> PairedRuns<'a> {
+    let mut paired = PairedRuns::default();
+    for stream in &side.streams {
+        let summary = &stream.summary;
+        let (Some(event), Some(per)) = (event.index(summary), per.index(summary)) else { continue };
+        for run in 0..summary.runs.len() {
+            let counts = [event, per].map(|event| stream.counts.get(&(run, event)));
+            let [Some(of_event), Some(of_per)] = counts else { continue };
+            if of_event.sum.samples > 0 && of_per.sum.samples > 0 {
+                paired.event.push(of_event);
+                paired.per.push(of_per);
+            }
+        }
+    }
+    paired
+}
+
 /// Returns the number of samples of the event with an incomplete stack.
 pub(crate) fn incomplete_stacks(side: &Side, event: Option<&ComparedEvent>) -> u64 {
     let Some(event) = event else { return 0 };
@@ -116,15 +158,24 @@ fn label(event: &Event) -> String {
     }
 }
 
-/// Chooses the event: the one of this name, or the only one with samples on both sides. None if
-/// neither side has samples.
+/// Chooses the event: the one of this name, or the only one with samples on both sides except `per`.
+/// None if neither side has samples.
 ///
 /// # Errors
 ///
 /// Lists the events if none or several fit, or if a stream has samples, but not of this event.
-pub(crate) fn choose(base: &Side, new: &Side, name: Option<&str>) -> Result<Option<ComparedEvent>> {
-    let base_events = sampled(base.summaries(), name);
-    let new_events = sampled(new.summaries(), name);
+pub(crate) fn choose(
+    base: &Side,
+    new: &Side,
+    name: Option<&str>,
+    per: Option<&str>,
+) -> Result<Option<ComparedEvent>> {
+    let mut base_events = sampled(base.summaries(), name);
+    let mut new_events = sampled(new.summaries(), name);
+    if let (None, Some(per)) = (name, per) {
+        base_events.retain(|event| event.name != per.as_bytes());
+        new_events.retain(|event| event.name != per.as_bytes());
+    }
     for (side, events) in [(base, &base_events), (new, &new_events)] {
         let all = sampled(side.summaries(), None);
         // A side without any samples is undecided, not an error.
@@ -228,7 +279,7 @@ mod tests {
     }
 
     fn choice(base: &[&[&str]], new: &[&[&str]], name: Option<&str>) -> String {
-        match choose(&side("base", base), &side("new", new), name) {
+        match choose(&side("base", base), &side("new", new), name, None) {
             Ok(chosen) => chosen.map_or("none".to_owned(), |chosen| chosen.label()),
             Err(error) => format!("{error}"),
         }

@@ -29,6 +29,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) row_kind: RowKind,
     /// The name of the event to compare by.
     pub(crate) event: Option<&'a str>,
+    /// The name of the event to divide by.
+    pub(crate) per: Option<&'a str>,
     /// The events that are added into others.
     pub(crate) joins: Joins,
     /// True if truncated and damaged streams are accepted.
@@ -46,6 +48,8 @@ pub(crate) struct InputSides {
     pub(crate) keys: KeyTable,
     /// The event to compare by. None without samples.
     pub(crate) event: Option<ComparedEvent>,
+    /// The event to divide by. None unless one was requested.
+    pub(crate) per: Option<ComparedEvent>,
     /// Directories of source files that have another path on the new side; their rows are joined.
     pub(crate) moved_directories: Vec<MovedDirectory>,
     /// Warnings about the options.
@@ -73,12 +77,18 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<InputSides> {
     fold::fold_doubtful(&mut keys, &mut runs, Budget::default());
     let folded = fold::warning(&keys, &runs);
     preconditions::refuse(&base, &new, row_kind, sources.partial_ok)?;
-    let event = event::choose(&base, &new, sources.event)?;
-    preconditions::refuse_estimates(&base, &new, event.as_ref())?;
+    let per = match sources.per {
+        Some(name) => event::choose(&base, &new, Some(name), None).context("--per")?,
+        None => None,
+    };
+    let event = event::choose(&base, &new, sources.event, sources.per)?;
+    for event in [&event, &per] {
+        preconditions::refuse_estimates(&base, &new, event.as_ref())?;
+    }
     let moved_directories = join_moved_files(&mut base, &new, &mut keys, row_kind);
     let mut warnings = unused_renames(sources.renames, &renames);
     warnings.extend(folded);
-    Ok(InputSides { base, new, keys, event, moved_directories, warnings })
+    Ok(InputSides { base, new, keys, event, per, moved_directories, warnings })
 }
 
 fn read_renames(path: &Path) -> Result<Renames> {

@@ -25,6 +25,14 @@ pub(super) fn lines(report: &DiffReport<'_>) -> Vec<String> {
     for warning in report.warnings {
         lines.extend(wrapped(&format!("warning: {warning}"), WIDTH));
     }
+    if let (Some(per), Some(scale)) = (report.per, report.ratio_scale()) {
+        let unit = scale.unit;
+        let per = per.name();
+        let line = format!(
+            "divided by {per} (--per {per}): shares and amounts are those with the {per} of the base; the ratio is in {unit}"
+        );
+        lines.extend(wrapped(&line, WIDTH));
+    }
     if report.is_verbose {
         lines.push(String::new());
         lines.extend(wrapped(&method(report), WIDTH));

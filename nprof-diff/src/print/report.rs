@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use nprof_report::ratio_scale::RatioScale;
+
 use crate::compare::diff::Diff;
 use crate::compare::fail_on::Bound;
 use crate::compare::noise::{NoiseCalibration, RowNoise};
@@ -25,6 +27,8 @@ pub(crate) struct DiffReport<'a> {
     pub(crate) new: &'a Side,
     /// The event compared. None without samples.
     pub(crate) event: Option<&'a ComparedEvent>,
+    /// The event that it is divided by. None unless one was requested.
+    pub(crate) per: Option<&'a ComparedEvent>,
     /// The comparison.
     pub(crate) diff: &'a Diff,
     /// The keys of its rows.
@@ -65,6 +69,12 @@ pub(crate) struct NoiseReport<'a> {
 }
 
 impl<'a> DiffReport<'a> {
+    /// Returns the unit of ratios. None unless ratios are compared.
+    pub(super) fn ratio_scale(&self) -> Option<RatioScale> {
+        let of = |event: Option<&'a ComparedEvent>| event?.summaries(self.base).next();
+        Some(RatioScale::of(of(self.event)?, of(self.per)?))
+    }
+
     /// Returns all rows in the requested order; equal ones by the other metric, then by name and
     /// image.
     pub(super) fn sorted_rows(&self) -> Vec<&'a Row> {

@@ -18,7 +18,7 @@ use crate::stats::Estimate;
 
 /// Returns the names of the columns, then one line per row.
 pub(super) fn lines(report: &DiffReport<'_>) -> impl Iterator<Item = Line> {
-    values::lines(columns(unit(report)), rows(report))
+    values::lines(columns(report), rows(report))
 }
 
 fn rows(report: &DiffReport<'_>) -> impl Iterator<Item = Vec<Value>> {
@@ -49,10 +49,14 @@ pub(super) fn json(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<(
         "moved_directories": moved_directories(report),
     });
     let mut members = members;
+    if let Some(per) = report.per {
+        members["per"] = per.name().into();
+        members["undivided"] = report.diff.undivided.into();
+    }
     if unit(report) == Some(AmountUnit::Bytes) {
         members["run_bytes"] = run_amount(report, AmountUnit::Bytes).map(run_bytes).into();
     }
-    let (rows, columns) = (rows(report), columns(unit(report)));
+    let (rows, columns) = (rows(report), columns(report));
     values::json("nprof-diff", report.row_kind, report.event, members, &columns, rows, out)
 }
 
@@ -186,11 +190,16 @@ const BYTES: [&str; 8] = [
     "bytes_q",
 ];
 
-fn columns(unit: Option<AmountUnit>) -> Vec<String> {
+/// The columns of ratios, for self and again for total: only with `--per`.
+const RATIOS: [&str; 5] = ["base_ratio", "new_ratio", "diff_ratio", "low_ratio", "high_ratio"];
+
+fn columns(report: &DiffReport<'_>) -> Vec<String> {
+    let unit = unit(report);
     let mut columns: Vec<String> = NAMES.map(str::to_owned).into();
     // The order is fixed, since columns are only ever added at the end.
     let bytes = if unit == Some(AmountUnit::Bytes) { &BYTES[..] } else { &[] };
-    for names in [&EFFECT[..], &EVIDENCE[..], &CORRECTED[..], bytes] {
+    let ratios = if report.per.is_some() { &RATIOS[..] } else { &[] };
+    for names in [&EFFECT[..], &EVIDENCE[..], &CORRECTED[..], bytes, ratios] {
         for metric in ["self", "total"] {
             columns.extend(names.iter().map(|name| format!("{metric}_{name}")));
         }
@@ -230,7 +239,18 @@ fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
             cells.extend(p_values(metric.amount.as_ref()));
         }
     }
+    if report.per.is_some() {
+        cells.extend(metrics.into_iter().flat_map(ratios));
+    }
     cells
+}
+
+/// Returns base, new, difference and interval of a ratio; nulls if there is nothing to divide by.
+fn ratios(metric: &Metric) -> [Value; RATIOS.len()] {
+    let Some(whole) = metric.whole_ratio else { return [const { Value::Null }; 5] };
+    let Estimate { base, new, low, high, .. } = metric.share.estimate;
+    let difference = metric.share.estimate.difference();
+    [base, new, difference, low, high].map(|share| significant(share * whole))
 }
 
 fn effect(metric: &Metric, time: Option<&Change>) -> [Value; EFFECT.len()] {

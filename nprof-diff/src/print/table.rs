@@ -17,6 +17,7 @@ use crate::print::report::DiffReport;
 use crate::print::text::{
     WIDTH, amount, confidence, min_growth, percent, points, q_value, row_name, signed_amount,
 };
+use crate::stats::Estimate;
 
 /// Prints the report.
 pub(super) fn print(
@@ -109,6 +110,12 @@ impl<'a> Table<'a> {
         if self.report.diff.criteria.min_effect.is_some() {
             line.push_str(" of this size");
         }
+        if self.report.diff.undivided > 0 {
+            line.push_str(&format!(
+                "; not compared, with nothing to divide by in a run: {}",
+                self.report.diff.undivided
+            ));
+        }
         if rare > 0 {
             line.push_str(&format!(
                 "; {rare} of them too rare to compare (below {MIN_SAMPLES_TO_COMPARE} samples)"
@@ -154,15 +161,33 @@ impl<'a> Table<'a> {
 
     fn print_row(&self, row: &Row, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  {}", self.name(row, 2))?;
-        let unit = self.unit();
         // A leaf: one line instead of two equal ones.
         if row.self_.share == row.total.share && row.self_.amount == row.total.amount {
-            return print_metric("self, total", &row.self_, unit, out);
+            return self.print_metric("self, total", &row.self_, out);
         }
         if row.self_.samples() > 0 {
-            print_metric("self", &row.self_, unit, out)?;
+            self.print_metric("self", &row.self_, out)?;
         }
-        print_metric("total", &row.total, unit, out)
+        self.print_metric("total", &row.total, out)
+    }
+
+    /// Prints the shares of a row, its amounts if the event has a unit for them, and its ratios.
+    fn print_metric(&self, label: &str, metric: &Metric, out: &mut impl Write) -> io::Result<()> {
+        let q = q_value(metric.corrected.q);
+        print_change(label, &metric.share, &q, percent, points, out)?;
+        if let (Some(change), Some(unit)) = (&metric.amount, self.unit()) {
+            let (value, difference) =
+                (|value| amount(unit, value), |difference| signed_amount(unit, difference));
+            print_change("", change, "", value, difference, out)?;
+        }
+        match (metric.whole_ratio, self.report.ratio_scale()) {
+            (Some(whole), Some(scale)) => {
+                let Estimate { base, .. } = metric.share.estimate;
+                let value = |share: f64| scale.print_value(share * whole);
+                print_change("ratio", &metric.share, "", value, |part| relative(part, base), out)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Prints the rows that exceed the bounds of `--fail-on`.
@@ -195,26 +220,9 @@ fn print_wrapped(text: &str, out: &mut impl Write) -> io::Result<()> {
     wrapped(text, WIDTH).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// Prints the shares of a row, and its amounts if the event has a unit for them.
-fn print_metric(
-    label: &str,
-    metric: &Metric,
-    unit: Option<AmountUnit>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let q = q_value(metric.corrected.q);
-    print_change(label, &metric.share, &q, percent, points, out)?;
-    match (&metric.amount, unit) {
-        (Some(change), Some(unit)) => print_change(
-            "",
-            change,
-            "",
-            |value| amount(unit, value),
-            |difference| signed_amount(unit, difference),
-            out,
-        ),
-        _ => Ok(()),
-    }
+/// Returns a difference as a part of the base, with its sign.
+fn relative(difference: f64, base: f64) -> String {
+    if base > 0.0 { format!("{:+.1} %", 100.0 * difference / base) } else { "-".to_owned() }
 }
 
 fn print_change(

@@ -1,7 +1,7 @@
 //! The result of one comparison.
 
 /// A difference (new minus base) with its confidence interval and p-value.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Estimate {
     /// The value of the base.
     pub(crate) base: f64,

@@ -34,6 +34,14 @@ impl Spread {
         Self { runs: values.len(), mean, variance, sampling_variance: 0.0, min_variance: 0.0 }
     }
 
+    /// Returns the spread of a mean of which the variance is known, and not estimated from runs.
+    pub(crate) fn known(mean: f64, variance: f64) -> Self {
+        // With these degrees of freedom, the distribution is the normal one.
+        let runs: usize = 1 << 30;
+        let variance = variance * runs as f64;
+        Self { runs, mean, variance, sampling_variance: 0.0, min_variance: 0.0 }
+    }
+
     /// Returns the degrees of freedom of the variance.
     pub(crate) fn degrees_of_freedom(self) -> f64 {
         (self.runs as f64 - 1.0).max(1.0)

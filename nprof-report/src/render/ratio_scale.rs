@@ -34,16 +34,28 @@ impl RatioScale {
     /// an unknown one.
     pub fn print(&self, ratio: &Ratio, confidence: Confidence) -> [String; 2] {
         let value = ratio.value().map(|value| value * self.factor);
-        let digits = value.filter(|&value| value > 0.0).map_or(2, |value| {
-            // The first digit of 0.05 is the second decimal.
-            (3 - value.log10().floor() as i32).clamp(0, 9) as usize
-        });
+        let digits = value.map_or(2, decimals);
         let margin = ratio.margin(confidence).map(|margin| margin * self.factor);
         [value, margin].map(|number| match number {
             Some(number) => format!("{number:.digits$}"),
             None => "-".to_owned(),
         })
     }
+
+    /// Returns a ratio, in the units of the weights, in this unit.
+    pub fn print_value(&self, ratio: f64) -> String {
+        let value = ratio * self.factor;
+        format!("{value:.*}", decimals(value))
+    }
+}
+
+/// Returns the decimals of a number with four significant digits.
+fn decimals(value: f64) -> usize {
+    if value <= 0.0 {
+        return 2;
+    }
+    // The first digit of 0.05 is the second decimal.
+    (3 - value.log10().floor() as i32).clamp(0, 9) as usize
 }
 
 #[cfg(test)]
