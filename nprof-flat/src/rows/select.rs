@@ -50,10 +50,10 @@ impl Metric {
 /// The order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
-    /// Largest self first; of several events, by the first one
+    /// Largest self first; of several events, by the first one, or by the sum if all measure time
     #[value(name = "self")]
     Self_,
-    /// Largest total first; of several events, by the first one
+    /// Largest total first; of several events, by the first one, or by the sum if all measure time
     Total,
     /// Largest block of memory first; of several events, by the first one in bytes
     Max,
@@ -101,6 +101,9 @@ pub struct SelectedRows {
     pub events: Vec<ReportedEvent>,
     /// By event of `events`, the samples of rows that were folded to bound memory.
     pub folded: Vec<Option<FoldedSums>>,
+    /// True if all events measure time, of which a thread spends each part in one of them: rows are in
+    /// the order of their sums over all events.
+    pub adds_up: bool,
     /// The event that the others are divided by. It is not among `events`.
     pub per: Option<Per>,
     /// The reported rows in order.
@@ -149,7 +152,10 @@ pub fn select(
     let is_divisor = |event: usize| per.is_some_and(|per| per.event == event);
     events.retain(|event| event.counted.samples > 0 && !is_divisor(event.event));
     let folded = events.iter().map(|event| flat.folded(event.event)).collect();
-    let mut selected = SelectedRows { all_events, events, folded, per, ..SelectedRows::default() };
+    let measures_time = |event: &ReportedEvent| summary.events[event.event].event.measure.is_time();
+    let adds_up = events.iter().all(measures_time);
+    let mut selected =
+        SelectedRows { all_events, events, folded, adds_up, per, ..SelectedRows::default() };
     for row in flat.rows(false) {
         omit(&mut selected.uncounted, &row);
     }
@@ -196,13 +202,15 @@ fn select_kept(
         }
         !is_small
     });
-    // Groups are sorted by the self of the first event.
+    let adds_up = selected.adds_up;
+    // Groups are sorted by the self of the first event, or of all.
     let mut sums: FxHashMap<Vec<Arc<str>>, u64> = FxHashMap::default();
     let first = events.first().filter(|_| groups.columns > 0 && !groups.in_time);
     if let Some(&event) = first.filter(|_| sort != Sort::Name) {
         for row in &rows {
             let sum = sums.entry(row.names[..groups.columns].to_vec()).or_default();
-            *sum = sum.saturating_add(row.tally(event).self_.weight);
+            let self_ = row.tally(event).self_.weight;
+            *sum = sum.saturating_add(if adds_up { in_all(row, Metric::Self_) } else { self_ });
         }
     }
     let group = |row: &FlatRow| sums.get(&row.names[..groups.columns]);
@@ -210,7 +218,7 @@ fn select_kept(
         let of_groups = group(b)
             .cmp(&group(a))
             .then_with(|| by_names(&a.names[..groups.columns], &b.names[..groups.columns]));
-        of_groups.then_with(|| in_group(a, b, sort))
+        of_groups.then_with(|| in_group(a, b, sort, adds_up))
     });
     let Some(count) = limits.rows else {
         selected.rows = rows;
@@ -238,11 +246,15 @@ fn select_kept(
 }
 
 /// Orders the rows of a group.
-fn in_group(a: &FlatRow, b: &FlatRow, sort: Sort) -> Ordering {
+fn in_group(a: &FlatRow, b: &FlatRow, sort: Sort, adds_up: bool) -> Ordering {
     let names = || by_names(&a.names, &b.names);
+    let in_all = |row| if adds_up { in_all(row, sort.sort_metric()) } else { 0 };
     match sort {
         Sort::Name => names(),
-        Sort::Self_ | Sort::Total => by_sums(a, b, sort.sort_metric()).then_with(names),
+        Sort::Self_ | Sort::Total => {
+            let order = in_all(b).cmp(&in_all(a));
+            order.then_with(|| by_sums(a, b, sort.sort_metric())).then_with(names)
+        }
         Sort::Max => {
             let largest = |row: &FlatRow| row.blocks.first().map(|(_, it)| it.self_.largest());
             let order = largest(b).cmp(&largest(a));
@@ -269,6 +281,12 @@ pub(crate) fn in_events<'a>(
         let found = events.binary_search_by_key(event, |event| event.event).ok()?;
         Some((&events[found], tally))
     })
+}
+
+/// Returns the weight of a row in all events together.
+fn in_all(row: &FlatRow, metric: Metric) -> u64 {
+    let weights = row.tallies.iter().map(|(_, tally)| metric.of(tally).weight);
+    weights.fold(0, u64::saturating_add)
 }
 
 /// Orders rows by their sums, the larger first: by `metric`, then by self, then by total.
@@ -405,6 +423,26 @@ mod tests {
         };
         assert_eq!(names(false), ["bar"]);
         assert_eq!(names(true), ["bar", "foo"]);
+    }
+
+    #[test]
+    fn sum_of_events_that_measure_time_decides_on_the_order() {
+        let with = |name: &str, first: u64, second: u64| {
+            let mut row = row(name, first, first);
+            row.tallies.push((1, Tally { self_: sum(second), total: sum(second) }));
+            row
+        };
+        let rows = vec![with("busy", 10, 0), with("lock", 1, 90), with("read", 0, 20)];
+        let events = vec![reported(0, 11), reported(1, 110)];
+        let names = |adds_up| {
+            let events = events.clone();
+            let mut selected = SelectedRows { events, adds_up, ..SelectedRows::default() };
+            let order = Order { sort: Sort::Self_, groups: Groups::default() };
+            select_kept(&mut selected, rows.clone(), order, &ALL);
+            selected.rows.iter().map(|row| row.names[0].to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(true), ["lock", "read", "busy"]);
+        assert_eq!(names(false), ["busy", "lock", "read"]);
     }
 
     #[test]
