@@ -87,6 +87,7 @@ enum phase {
 	WAITS,
 	CREATED,  // has never been switched out
 	PENDING,  // the process of the command before its exec: not measured
+	FOUND,  // not measured before `on_task` has seen it
 };
 
 // The points at which waits shorter than the period are sampled, see `hits`.
@@ -467,8 +468,13 @@ int on_switch(u64 *ctx)
 	struct thread *thread = current_thread(&tid);
 	u64 now, run_delay, total, waited;
 
-	if (!thread || thread->phase == PENDING)
+	if (!thread)
 		return 0;
+	if (thread->phase >= PENDING) {
+		if (state & 0x80)
+			map_delete(&threads, &tid);
+		return 0;
+	}
 	now = ktime_get_ns();
 	run_delay = get_current_task_btf()->sched_info.run_delay;
 	total = difference(now, thread->since);
@@ -701,6 +707,17 @@ int on_task(struct bpf_iter__task *ctx)
 	thread = map_lookup(&threads, &tid);
 	if (!thread || thread->phase == PENDING)
 		return 0;
+	if (thread->phase == FOUND) {
+		if (task->exit_state)
+			return 0;
+		thread->begin = thread->since = ktime_get_ns();
+		thread->run_delay = task->sched_info.run_delay;
+		thread->state = task->__state;
+		// It may run on another CPU, and be switched from now on.
+		__asm__ volatile("" ::: "memory");
+		thread->phase = ATTACHED;
+		return 0;
+	}
 	capture = map_lookup(&captures, &first);
 	shortest = map_lookup(&capture_after, &first);
 	if (!capture || !shortest)

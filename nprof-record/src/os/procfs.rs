@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -68,6 +69,12 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
     threads
 }
 
+/// Returns the number of threads of a process; 0 if it has exited.
+fn thread_count(pid: u32) -> u64 {
+    // The kernel counts a link for each directory in it, and two of its own.
+    fs::metadata(format!("/proc/{pid}/task")).map_or(0, |task| task.nlink().saturating_sub(2))
+}
+
 /// True if a thread of a process has not exited, or cannot be read. The first thread stays until all
 /// have.
 pub(crate) fn may_run(pid: u32, tid: u32) -> bool {
@@ -97,12 +104,15 @@ fn has_children_files() -> bool {
 
 /// Reads a thread. None if it has exited.
 pub(crate) fn thread_info(pid: u32, tid: u32) -> Option<ThreadInfo> {
-    let mut comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
-    // The file ends with a newline that is not part of the name.
-    comm.pop_if(|last| *last == b'\n');
-    let stat = Stat::of_thread(tid);
-    let parent = stat.map_or(0, |stat| stat.parent);
-    Some(ThreadInfo { pid, tid, parent, comm, is_zombie: stat.is_some_and(|stat| stat.is_zombie) })
+    let mut line = [0; STAT_MAX_BYTES];
+    let mut file = fs::File::open(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let length = file.read(&mut line).ok()?;
+    let line = &line[..length];
+    let name = line.iter().position(|&byte| byte == b'(')? + 1
+        ..line.iter().rposition(|&byte| byte == b')')?;
+    let comm = line.get(name)?.to_vec();
+    let Stat { parent, is_zombie, .. } = Stat::parse(line)?;
+    Some(ThreadInfo { pid, tid, parent, comm, is_zombie })
 }
 
 /// Returns the id of a thread of a process that has not exited: the first thread, if possible. None
@@ -138,7 +148,10 @@ pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
     // The recorder may be a child of a recorded shell.
     let own = std::process::id();
     let is_other = |pid: &u32| *pid != own && !except.contains(pid);
-    if has_children_files() {
+    let others: Vec<u32> = processes().into_iter().filter(is_other).collect();
+    // Each thread has a file with its children, each process one with its parent: the fewer are read.
+    let threads: u64 = pids.iter().map(|&pid| thread_count(pid)).sum();
+    if has_children_files() && 2 * threads < others.len() as u64 {
         return descendants_by(pids, |pid| {
             // A read misses a child if its predecessor in the list is removed at the same time.
             let mut children = children(pid);
@@ -147,9 +160,8 @@ pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
             children
         });
     }
-    // Without them, the parents of all processes are read.
     let mut children: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
-    for pid in processes().into_iter().filter(is_other) {
+    for pid in others {
         if let Some(stat) = Stat::of(pid) {
             children.entry(stat.parent).or_default().push(pid);
         }
@@ -219,12 +231,6 @@ impl Stat {
         let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
         Self::parse(&line[..length])
     }
-
-    /// Reads that of a thread, with its own CPU time. None if it has exited.
-    fn of_thread(tid: u32) -> Option<Self> {
-        let mut line = [0; STAT_MAX_BYTES];
-        Self::parse(thread_stat(tid, &mut line)?)
-    }
 }
 
 /// The system call in which a thread is blocked, with its pointers: /proc/PID/syscall.
@@ -277,18 +283,6 @@ fn thread_stat(tid: u32, line: &mut [u8]) -> Option<&[u8]> {
     let mut file = fs::File::open(format!("/proc/{tid}/task/{tid}/stat")).ok()?;
     let length = file.read(line).ok()?;
     line.get(..length)
-}
-
-/// Returns the letter of a thread's state, and the time that it has waited for a CPU in its life, in
-/// ns. None if it has exited.
-pub(crate) fn scheduling(tid: u32) -> Option<(u8, u64)> {
-    let letter = state_letter(tid)?;
-    // The time on a CPU, that of waiting for one, the number of times it ran.
-    let mut line = [0; 64];
-    let length = fs::File::open(format!("/proc/{tid}/schedstat")).ok()?.read(&mut line).ok()?;
-    let text = std::str::from_utf8(&line[..length]).ok()?;
-    let run_delay_ns = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    (!matches!(letter, b'Z' | b'X')).then_some((letter, run_delay_ns))
 }
 
 /// Reads /proc/PID/maps. None if the process has exited or may not be read.
@@ -375,6 +369,7 @@ mod tests {
         assert_eq!(process_of(pid), Some(pid));
         assert_eq!(threads(pid).first(), Some(&pid));
         assert!(thread_info(pid, pid).is_some_and(|it| !it.comm.is_empty() && it.parent > 0));
+        assert!(thread_count(pid) >= 1);
         assert!(maps(pid).is_some_and(|text| !text.is_empty()));
         assert_eq!(process_of(u32::MAX), None);
         assert_eq!((living_thread(pid), living_thread(u32::MAX)), (Some(pid), None));

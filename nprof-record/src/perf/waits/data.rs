@@ -197,6 +197,8 @@ pub(crate) enum Phase {
     Created,
     /// The process of the command before its exec: not measured.
     Pending,
+    /// It exists, and is measured once the programs have seen its state.
+    Found,
 }
 
 /// A thread as the programs measure it: `struct thread`.

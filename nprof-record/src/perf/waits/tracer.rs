@@ -15,7 +15,7 @@ use crate::arch::pt_regs;
 use crate::os::procfs;
 use crate::perf::bpf::object::{BpfObject, ObjectBytes};
 use crate::perf::bpf::shared_array;
-use crate::perf::waits::data::{MeasuredThread, Phase, Progress, WaitState};
+use crate::perf::waits::data::{MeasuredThread, Phase, Progress};
 use crate::perf::waits::stack_copies::WaitStackCopies;
 use crate::sys::{self, BpfMap, MapKind, ProgramKind};
 
@@ -225,20 +225,15 @@ impl WaitTracer {
     ///
     /// bpf(2), if there are too many threads.
     pub(crate) fn follow(&self, threads: Vec<u32>) -> anyhow::Result<()> {
+        if threads.is_empty() {
+            return Ok(());
+        }
+        let thread = MeasuredThread { phase: Phase::Found, ..MeasuredThread::default() };
         for tid in threads {
-            let Some((letter, run_delay_ns)) = procfs::scheduling(tid) else { continue };
-            let state = WaitState::of_letter(letter);
-            let now_ns = sys::monotonic_ns();
-            let thread = MeasuredThread {
-                begin_ns: now_ns,
-                since_ns: now_ns,
-                run_delay_ns,
-                state,
-                ..MeasuredThread::default()
-            };
             self.insert(tid, &thread)?;
         }
-        Ok(())
+        // The program reads the states of all threads at once; procfs has two files for each.
+        self.progress().map(drop)
     }
 
     fn insert(&self, tid: u32, thread: &MeasuredThread) -> anyhow::Result<()> {
