@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{descriptors, memory, shadow, symbols};
 
-/// The start of a function whose implementation gets the registers of the caller as one more argument.
+/// The start of a function with an implementation that gets the registers of the caller as one more argument.
 ///
 /// Pushes the registers in the order of `Registers`; the caller's stack pointer after the return is 8 above the
 /// return address.

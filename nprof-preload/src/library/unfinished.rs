@@ -45,7 +45,7 @@ pub(super) struct Unfinished {
 }
 
 impl Caller {
-    /// Returns the caller of a hook whose return address is below `sp`.
+    /// Returns the caller of a hook with its return address below `sp`.
     ///
     /// # Safety
     ///

@@ -359,6 +359,7 @@ fn memory_of_the_kernel_and_mappings_have_their_bytes_by_path() {
     let options = ["-O1", "-falign-functions=64"];
     let Some(program) = directory.compile("gcc", KERNEL_MEMORY, &options) else { return };
     let file = directory.path("out");
+    // Events are recorded one after the other: a sample states the event by its number alone.
     let cases = [
         ("kmem:kmalloc*bytes_alloc", "vectors", 8192, 50),
         ("syscalls:sys_enter_mmap*len", "maps", 3 << 20, 20),
@@ -370,6 +371,7 @@ fn memory_of_the_kernel_and_mappings_have_their_bytes_by_path() {
         assert_eq!(&stream.event.unit[..], b"bytes");
         // The kernel may allocate other memory below these functions, such as page tables and accounts.
         stream.samples.retain(|sample| sample.weight == bytes);
+        // Of another function, the weight would be 0.
         let weight = weight_below(&stream, "program", offset(&program, function));
         assert_eq!(weight, bytes * calls, "{event}");
     }

@@ -58,10 +58,12 @@ fn two_hundred_sites_have_their_bytes_and_calls() {
         for (site, &(size, calls)) in sites.iter().enumerate() {
             let truth = size * calls;
             let found = heap.of("heap.alloc", &format!("site_{site}"));
+            // Each has a sample of its own, with its size.
             if size >= PERIOD {
                 assert_eq!((found.weight, found.samples), (truth, calls), "site {site}");
                 continue;
             }
+            // In one thread the error is smaller: samples have equal distances.
             small += 1;
             let error = ((truth * PERIOD) as f64).sqrt();
             if (found.weight as f64 - truth as f64).abs() > 3.0 * error {
@@ -143,6 +145,7 @@ fn leaks_are_found_and_no_others() {
 fn leaks_are_exact_if_each_block_is_recorded() {
     let directory = Directory::new("heap-exact-leaks");
     let Some(heap) = leaks(&directory, 40_000, &["-e", "heap:1"]) else { return };
+    // The control blocks of the threads are live, too.
     assert_eq!(heap.weight("heap.live", "small"), 40_000 * 32);
 }
 

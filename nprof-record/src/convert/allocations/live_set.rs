@@ -168,6 +168,7 @@ impl LiveSet {
         self.blocks.insert(address, block);
         self.live = self.live.saturating_add(block.weight);
         let sum = self.nodes.entry(block.node).or_default();
+        // Of the peak, if this is the first change since then.
         let largest_before = sum.sizes.largest();
         sum.live.add(&block);
         sum.sizes.add(block.size);
@@ -260,6 +261,7 @@ impl LiveSet {
         self.released.iter_mut().for_each(|released| released.block.node = NodeId::NONE);
         let mut all = NodeSum::default();
         for sum in std::mem::take(&mut self.nodes).into_values() {
+            // Before its sizes are moved: the largest at the peak may be one of them.
             all.largest_before = all.largest_before.max(sum.at_peak().largest);
             all.sizes.append(sum.sizes);
             for (whole, part) in [

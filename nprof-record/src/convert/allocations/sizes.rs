@@ -26,6 +26,7 @@ impl Sizes {
     /// Removes a block.
     pub(crate) fn remove(&mut self, size: u64) {
         if size != self.largest {
+            // A size without blocks would be found as the next largest.
             if let Some(number) = self.smaller.get_mut(&size) {
                 *number -= 1;
                 if *number == 0 {
@@ -49,6 +50,7 @@ impl Sizes {
     }
 
     fn add_several(&mut self, size: u64, number: u64) {
+        // An empty set has the largest size 0, which blocks may have, too.
         if number == 0 {
             return;
         }

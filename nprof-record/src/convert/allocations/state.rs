@@ -151,6 +151,7 @@ impl AllocationState {
             }
             process.descriptors = parent.descriptors.forked_at(forked_ns);
         }
+        // A child has the limit of its parent until here.
         let released = self.released_max();
         process.heap.keep_released(released);
         self.blocks += process.heap.len();

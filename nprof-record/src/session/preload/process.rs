@@ -239,6 +239,7 @@ impl Process {
 
     /// Notes its exit. Called before the socket is read: a process that has ended has connected before.
     pub(super) fn note_exit(&mut self) {
+        // The id of a process that has ended may be that of another one by now.
         self.has_ended = self.has_ended || self.has_exited();
     }
 
@@ -251,6 +252,7 @@ impl Process {
 
     /// Ends a drain: wakes threads that wait for room, and adapts the distance of samples to a number per second.
     pub(super) fn end_drain(&mut self, now_ns: u64, samples_per_second: Option<u64>) {
+        // Threads that wait need the room before the next distance.
         self.ring.wake();
         let Some(samples_per_second) = samples_per_second else { return };
         if let Some(period) = self.rate.adapted(now_ns, self.ring.heap_period(), samples_per_second)
@@ -262,6 +264,7 @@ impl Process {
     /// Returns the losses until now, and those until the call before.
     pub(super) fn losses(&mut self) -> (Losses, Losses) {
         let now = self.ring.losses();
+        // The numbers of the ring are those since its start.
         (now, std::mem::replace(&mut self.reported, now))
     }
 }

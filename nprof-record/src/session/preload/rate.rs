@@ -52,6 +52,7 @@ impl Rate {
         if elapsed_ns < RATE_WINDOW_NS && !is_burst {
             return None;
         }
+        // The first drain of a process may come after microseconds, which say nothing of a second.
         let wanted = wanted_in(elapsed_ns.max(RATE_WINDOW_MIN_NS));
         (self.samples, self.since_ns) = (0, now_ns);
         if samples > 2 * wanted {
