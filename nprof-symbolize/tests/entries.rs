@@ -83,6 +83,60 @@ fn places_are_the_first_emulated_instructions_of_functions() {
     }
 }
 
+/// Functions of which a part lies elsewhere. `looped` continues at its entry from there, `plain` in its
+/// middle; `ends` calls `other` from there, which jumps to it: a tail call.
+const SPLIT: &str = r#"
+__asm__(".text\n"
+    ".globl looped\n.type looped, @function\nlooped: .cfi_startproc\n test %edi, %edi\n jne 1f\n ret\n.cfi_endproc\n.size looped, .-looped\n"
+    ".section .text.unlikely,\"ax\"\n.type looped.cold, @function\nlooped.cold: .cfi_startproc\n1: dec %edi\n jmp looped\n.cfi_endproc\n.size looped.cold, .-looped.cold\n"
+    ".text\n.globl joined\n.type joined, @function\njoined: .cfi_startproc\n test %edi, %edi\n2: nop\n jne 1f\n ret\n.cfi_endproc\n.size joined, .-joined\n"
+    ".section .text.unlikely,\"ax\"\n.type joined.cold, @function\njoined.cold: .cfi_startproc\n1: dec %edi\n jmp 2b\n.cfi_endproc\n.size joined.cold, .-joined.cold\n"
+    ".text\n.globl ends\n.type ends, @function\nends: .cfi_startproc\n push %rbx\n pop %rbx\n ret\n.cfi_endproc\n.size ends, .-ends\n"
+    ".type other, @function\nother: .cfi_startproc\n push %rbx\n pop %rbx\n jmp ends\n.cfi_endproc\n.size other, .-other\n");
+int main(void) { return 0; }
+"#;
+
+#[test]
+fn jump_from_a_cold_part_is_no_call() {
+    let directory = sources();
+    let at = directory.path();
+    std::fs::write(at.join("f.c"), SPLIT).unwrap();
+    run_in(at, "gcc -O2 -rdynamic -Wl,--build-id -o @/prog @/f.c");
+    run_in(at, "strip -o @/stripped @/prog");
+    for name in ["prog", "stripped"] {
+        let path = at.join(name);
+        let output = entries("^(looped|joined|ends)$", &path);
+        let ends = (String::from("ends"), offset(&at.join("prog"), "ends"));
+        assert_eq!(listed(&output), [ends], "{name}");
+        let messages = String::from_utf8(output.stderr).unwrap();
+        for (name, reason) in [
+            ("looped", "a jump inside it leads to its entry"),
+            ("joined", "no instruction before its first branch"),
+        ] {
+            let line = messages.lines().find(|line| line.contains(&format!(": {name}: ")));
+            assert!(line.is_some_and(|line| line.contains(reason)), "{name}: {messages}");
+        }
+    }
+}
+
+#[test]
+fn shadow_stack_leaves_no_probe_at_a_call() {
+    let directory = sources();
+    let at = directory.path();
+    let code = r#"__asm__(".text\n.globl f\n.type f, @function\nf: endbr64\n call g\n ret\n.size f, .-f\n"
+        ".type g, @function\ng: endbr64\n nop\n ret\n.size g, .-g\n");
+        int main(void) { return 0; }"#;
+    std::fs::write(at.join("f.c"), code).unwrap();
+    run_in(at, "gcc -O2 -fcf-protection=none -Wl,--build-id -o @/none @/f.c");
+    run_in(at, "gcc -O2 -Wl,--build-id,-z,shstk -o @/cet @/f.c");
+    let places = |name: &str| listed(&entries("^[fg]$", &at.join(name)));
+    let at_endbr = |name: &str, image: &str| (name.to_owned(), offset(&at.join(image), name) + 4);
+    assert_eq!(places("none"), [at_endbr("f", "none"), at_endbr("g", "none")]);
+    assert_eq!(places("cet"), [at_endbr("g", "cet")]);
+    let messages = String::from_utf8(entries("^f$", &at.join("cet")).stderr).unwrap();
+    assert!(messages.contains("f: ") && messages.contains("shadow stacks"), "{messages}");
+}
+
 #[test]
 fn names_are_demangled_and_come_from_debug_files() {
     let directory = sources();
@@ -116,6 +170,10 @@ fn image_without_a_countable_function_is_an_error() {
     // The section identifies a Go program.
     run_in(at, "objcopy --add-section .go.buildinfo=@/a.rs @/prog @/go");
     refused(".", &at.join("go"), "a Go program");
+    // This one identifies a module of the kernel.
+    run_in(at, "objcopy --add-section .modinfo=@/a.rs @/prog @/module");
+    refused(".", &at.join("module"), "CONFIG_KPROBES");
+    refused(".", Path::new("[kernel]"), "CONFIG_KPROBES");
     let output = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
         .args(["--entries", "."])
         .output()

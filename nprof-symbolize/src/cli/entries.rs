@@ -10,7 +10,7 @@ use nprof_stream::number::hex;
 use regex::bytes::Regex;
 
 use super::args::{Args, TOOL};
-use crate::find::{Entries, Entry, Finder, RecordedImage};
+use crate::find::{Entries, Entry, Finder, KERNEL, RecordedImage};
 
 /// The columns.
 const HEADER: &str = "function\timage\tbuild_id\toffset\tframe\n";
@@ -27,6 +27,10 @@ pub(super) fn run(args: &Args, regex: &Regex, finder: &Finder) -> anyhow::Result
     let Some(path) = &args.input else {
         bail!("--entries: no image; write nprof-symbolize --entries REGEX IMAGE");
     };
+    // The name of the kernel in streams.
+    if path.as_os_str() == "[kernel]" {
+        bail!("[kernel]: {KERNEL}");
+    }
     let recorded = RecordedImage::of(path.as_os_str())
         .with_context(|| format!("{}: no ELF file, and no build ID", path.display()))?;
     let entries = finder

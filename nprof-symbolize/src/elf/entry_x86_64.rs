@@ -33,8 +33,15 @@ pub(crate) struct Jumps {
     pub(crate) has_computed: bool,
 }
 
-/// Reads the jumps of a function at the address `start`, and appends the targets of its branches.
-pub(crate) fn jumps(code: &[u8], start: u64, targets: &mut Vec<u64>) -> Jumps {
+/// A jump or call with a target in the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Branch {
+    pub(crate) target: u64,
+    pub(crate) is_call: bool,
+}
+
+/// Reads the jumps of a function at the address `start`, and passes its branches on.
+pub(crate) fn jumps(code: &[u8], start: u64, mut visit: impl FnMut(Branch)) -> Jumps {
     let mut jumps = Jumps { is_code: true, ..Jumps::default() };
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -60,7 +67,7 @@ pub(crate) fn jumps(code: &[u8], start: u64, targets: &mut Vec<u64>) -> Jumps {
             jumps.to_entry = true;
         }
         if target != 0 {
-            targets.push(target);
+            visit(Branch { target, is_call });
         }
     }
     jumps
@@ -152,7 +159,7 @@ mod tests {
 
     fn place_with(code: &[u8], has_shadow_stack: bool) -> Result<u64, NoPlace> {
         let mut targets = Vec::new();
-        let jumps = jumps(code, START, &mut targets);
+        let jumps = jumps(code, START, |branch| targets.push(branch.target));
         let limit = targets.into_iter().filter(|&it| it > START).min().unwrap_or(u64::MAX);
         place(code, START, limit, jumps, has_shadow_stack).map(|at| at - START)
     }

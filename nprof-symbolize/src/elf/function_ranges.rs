@@ -65,6 +65,11 @@ impl FunctionRanges {
         self.0.get(after).map(|range| range.start)
     }
 
+    /// Returns all ranges, by address.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = FunctionRange> {
+        self.0.iter().copied()
+    }
+
     /// Creates a table of functions, each from its start to its end, by address.
     #[cfg(test)]
     pub(crate) fn of(ranges: &[(u64, u64)]) -> Self {

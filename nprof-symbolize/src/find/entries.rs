@@ -1,31 +1,26 @@
 //! The places at which probes count the calls of an image's functions, and the functions without
 //! one.
 
-use std::borrow::Cow;
-
 use nprof_object::{FileOffset, ImageAddress, ImageOffset};
 use nprof_stream::Status;
 use object::elf;
 
+use super::counted_functions::{
+    ENTRY_BYTES, Function, code, cold_part_of, functions, read_jumps, unnamed_code,
+};
 use super::elf_file::ElfFile;
 use super::failure::Failure;
 use super::finder::Finder;
 use super::recorded::RecordedImage;
 use super::search_log::SearchLog;
-use crate::elf::entry_x86_64::{self, Jumps, NoPlace};
-use crate::elf::function_symbols::{self, FunctionSymbol, SymbolKind};
+use crate::elf::entry_x86_64::{self, NoPlace};
+use crate::elf::function_symbols::SymbolKind;
 use crate::elf::gnu_property;
 use crate::image::opened::{self, OpenImage};
 use crate::names::demangle::{NameStyle, demangle};
 
-/// The bytes of a function that are searched for a place: its first block is rarely longer.
-const ENTRY_BYTES: u64 = 256;
-
 /// The bytes of a function that are searched for an instruction of its own.
 const OWN_BYTES: u64 = 1024;
-
-/// The largest function: a hostile symbol may have any size.
-const MAX_FUNCTION_BYTES: u64 = 16 << 20;
 
 /// The functions of an image that were asked for.
 #[derive(Debug, Default)]
@@ -56,15 +51,6 @@ pub(crate) struct Refused {
     pub(crate) reason: &'static str,
 }
 
-/// A function with all its names.
-struct Function {
-    start: ImageAddress,
-    size: u64,
-    kind: SymbolKind,
-    names: Vec<Vec<u8>>,
-    jumps: Jumps,
-}
-
 impl Finder {
     /// Returns the functions of which `is_wanted` holds for a name: as the symbol table has it, or
     /// demangled.
@@ -84,7 +70,11 @@ impl Finder {
         check_image(&image)?;
         let mut functions = functions(&image, &files.debug);
         let opened = self.combine(files, &log)?.image;
-        let targets = read_jumps(&image, &mut functions);
+        let unnamed = match &opened {
+            OpenImage::Elf(elf) => unnamed_code(&functions, elf.function_ranges.iter()),
+            OpenImage::Symbols(_) => Vec::new(),
+        };
+        let targets = read_jumps(&image, &mut functions, &unnamed);
         let has_shadow_stack = gnu_property::has_shadow_stack(
             &image.whole(gnu_property::SECTION, gnu_property::MAX_BYTES),
         );
@@ -150,10 +140,18 @@ impl Finder {
     }
 }
 
+/// The reason for the kernel and its modules.
+pub(crate) const KERNEL: &str = "code of the kernel: calls are counted in programs and libraries alone; \
+                                 record `nprof-record -e kprobe:FUNCTION`, which needs a kernel with \
+                                 CONFIG_KPROBES";
+
 /// Checks that calls can be counted in an image.
 fn check_image(image: &ElfFile) -> Result<(), Failure> {
     let headers = &image.headers;
-    let reason = if headers.machine != elf::EM_X86_64.0 || !headers.is_64 {
+    let is_kernel = [&b"__ksymtab"[..], b".modinfo"].iter().any(|it| headers.section(it).is_some());
+    let reason = if is_kernel {
+        KERNEL
+    } else if headers.machine != elf::EM_X86_64.0 || !headers.is_64 {
         "no program for x86-64: its instructions are not known"
     } else if headers.section(b".gopclntab").is_some()
         || headers.section(b".go.buildinfo").is_some()
@@ -166,69 +164,10 @@ fn check_image(image: &ElfFile) -> Result<(), Failure> {
     Err(Failure { status: Status::Unreadable, reason: reason.to_owned() })
 }
 
-/// Reads the functions of an image by address; those of other files come first.
-fn functions(image: &ElfFile, debug: &[ElfFile]) -> Vec<Function> {
-    let mut symbols = Vec::new();
-    let mut full = std::iter::once(image).chain(debug);
-    if let Some(file) = full.find(|file| file.headers.has_symbols()) {
-        let kind = elf::SHT_SYMTAB.0;
-        function_symbols::read(&file.headers, &file.data(), kind, &mut symbols);
-    }
-    let kind = elf::SHT_DYNSYM.0;
-    function_symbols::read(&image.headers, &image.data(), kind, &mut symbols);
-    symbols.sort_unstable();
-    let mut functions: Vec<Function> = Vec::new();
-    for FunctionSymbol { start, size, kind, name } in symbols {
-        let last = functions.last_mut();
-        // Imports have no address.
-        let is_alias = |last: &&mut Function| last.start == start && kind != SymbolKind::Import;
-        match last.filter(is_alias) {
-            Some(last) => {
-                last.size = last.size.max(size);
-                last.kind = last.kind.max(kind);
-                last.names.push(name);
-            }
-            None => {
-                let (names, jumps) = (vec![name], Jumps::default());
-                functions.push(Function { start, size, kind, names, jumps });
-            }
-        }
-    }
-    functions
-}
-
-/// Reads the jumps of all functions. Returns the targets of branches near the start of a function,
-/// sorted.
-fn read_jumps(image: &ElfFile, functions: &mut [Function]) -> Vec<u64> {
-    let starts: Vec<u64> = functions.iter().map(|function| function.start.0).collect();
-    let is_in_entry = |target: &u64| {
-        let after = starts.partition_point(|start| start < target);
-        let start = after.checked_sub(1).map(|before| starts[before]);
-        start.is_some_and(|start| target - start < ENTRY_BYTES)
-    };
-    let (mut targets, mut of_function) = (Vec::new(), Vec::new());
-    for function in functions.iter_mut().filter(|it| it.kind == SymbolKind::Function) {
-        let code = code(image, function.start, function.size.min(MAX_FUNCTION_BYTES));
-        function.jumps = entry_x86_64::jumps(&code, function.start.0, &mut of_function);
-        targets.extend(of_function.drain(..).filter(is_in_entry));
-    }
-    targets.sort_unstable();
-    targets.dedup();
-    targets
-}
-
 /// Returns the first target of a branch after the start of a function.
 fn limit(function: &Function, targets: &[u64]) -> u64 {
     let after = targets.partition_point(|&target| target <= function.start.0);
     targets.get(after).copied().unwrap_or(u64::MAX)
-}
-
-/// Returns the code from an address; empty if it is in no executable segment of the file.
-fn code(image: &ElfFile, start: ImageAddress, size: u64) -> Vec<u8> {
-    let segments = image.headers.segments.executable();
-    let Some((offset, left)) = segments.file_offset(start) else { return Vec::new() };
-    let bytes = image.bytes().read(offset.0, size.min(left)).map(Cow::into_owned);
-    bytes.unwrap_or_default()
 }
 
 /// Returns the place of a function, or the reason why it has none.
@@ -248,7 +187,7 @@ fn place(
         SymbolKind::Data => return Err("data in a section of code"),
         SymbolKind::Function => {}
     }
-    if function.names.iter().all(|name| is_cold_part(name)) {
+    if function.names.iter().all(|name| cold_part_of(name).is_some()) {
         return Err("the cold part of a function, which is not called");
     }
     if function.size == 0 {
@@ -275,10 +214,4 @@ fn place(
     })?;
     let offset = image.headers.segments.executable().file_offset(ImageAddress(found));
     offset.map(|(offset, _)| offset).ok_or("its code is not in the file")
-}
-
-/// True if a name is that of the part of a function that is rarely executed: `f.cold`.
-fn is_cold_part(name: &[u8]) -> bool {
-    let Some(at) = name.windows(5).rposition(|window| window == b".cold") else { return false };
-    name[at + 5..].iter().all(|byte| *byte == b'.' || byte.is_ascii_digit())
 }

@@ -5,6 +5,7 @@
 //! file; its contents decide its use.
 
 mod contents;
+mod counted_functions;
 mod debuginfod;
 mod decompress;
 mod elf_file;
@@ -25,7 +26,7 @@ mod vmlinux;
 pub(crate) use debuginfod::Debuginfod;
 #[cfg(feature = "debuginfod")]
 pub(crate) use debuginfod::Settings;
-pub(crate) use entries::{Entries, Entry};
+pub(crate) use entries::{Entries, Entry, KERNEL};
 pub(crate) use failure::Failure;
 pub(crate) use finder::{Finder, OpenedImage};
 pub(crate) use live_processes::LiveProcesses;

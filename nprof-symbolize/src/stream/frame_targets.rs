@@ -37,6 +37,8 @@ enum ImageTarget {
 pub(crate) struct FrameImages {
     /// True if the stream gets the code of functions with samples.
     has_code: bool,
+    /// True if an event has its samples at calls, as those of the preloaded library.
+    has_samples_at_calls: bool,
     clock: WallClock,
     /// The first time each image without a build ID was seen, in ns since 1970.
     seen_ns: FxHashMap<Box<[u8]>, u64>,
@@ -55,9 +57,11 @@ impl FrameImages {
         match record {
             Record::Head(_) => {
                 self.images.clear();
+                self.has_samples_at_calls = false;
                 // A new segment has its own clock.
                 self.seen_ns.clear();
             }
+            Record::Event(event) => self.has_samples_at_calls |= event.capture == b"preload",
             Record::Epoch(_) => self.images.clear(),
             Record::Image(image) => self.add(image, catalog),
             Record::Task(task) if task.pid == task.tid => catalog.note_process(task.pid),
@@ -77,8 +81,10 @@ impl FrameImages {
         }
         Some(match self.images.get(&frame.image) {
             Some(&ImageTarget::Image(image)) => {
-                // A sample was taken at the address of a frame, unless that is a return address.
-                let code = self.has_code && !frame.return_address;
+                // A sample was taken at the address of a frame, unless that is a return address; at a
+                // return address if it is of the call of an allocator.
+                let is_sampled = !frame.return_address || self.has_samples_at_calls;
+                let code = self.has_code && is_sampled;
                 FrameTarget::Lookup(LookupKey { image, offset: lookup_offset(frame), code })
             }
             Some(&ImageTarget::Function(function)) => FrameTarget::Function(function),
