@@ -8,7 +8,7 @@ use nprof_report::args::TableFormat;
 use nprof_report::legend;
 use nprof_report::machine_formats::{csv, tsv};
 use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
-use nprof_report::ratio::Per;
+use nprof_report::ratio::{DivisorError, Per};
 use nprof_report::report::{self, Failure, Report};
 use nprof_report::summary::Summary;
 
@@ -52,10 +52,17 @@ impl Report for FlatReport<'_> {
     fn rows(&self, summary: &Summary) -> Result<SelectedRows, Failure> {
         let args = self.args;
         let order = Order { sort: args.sort(), groups: args.groups() };
-        let per = match args.per.as_deref() {
+        let mut per = match args.per.as_deref() {
             Some(name) => Per::named(summary, name)?,
             None => None,
         };
+        if let Some(per) = &mut per {
+            let exact_ns = summary.events[per.event].event.exact_ns;
+            if per.counts_calls && exact_ns.is_some_and(|slice_ns| args.has_whole_leaves(slice_ns))
+            {
+                per.error = DivisorError::None;
+            }
+        }
         Ok(select(&self.flat, summary, order, &args.row_limits(), args.options.rebase, per))
     }
 

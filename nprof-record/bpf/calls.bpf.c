@@ -187,7 +187,7 @@ SEC("kprobe/on_call")
 int on_call(void *ctx)
 {
 	u64 cookie = get_attach_cookie(ctx), ids = get_current_pid_tgid(), key, now, begin, slice;
-	u32 tid = ids, index = cookie, generation = cookie >> 32, width, at;
+	u32 tid = ids, index = cookie, generation = cookie >> 32, cpus, cpu, width, at;
 	struct thread *thread = map_lookup(&threads, &tid);
 	struct counter *counter;
 	u64 *count, *is_sampled, *samples_so_far;
@@ -202,8 +202,11 @@ int on_call(void *ctx)
 	}
 	if (thread->is_pending)
 		return 0;
-	width = value(CPUS) + 2;
-	at = index * width + get_smp_processor_id();
+	cpus = value(CPUS);
+	width = cpus + 2;
+	cpu = get_smp_processor_id();
+	// A CPU that has come online since adds to the word of the first one.
+	at = index * width + (cpu < cpus ? cpu : 0);
 	key = (u64)thread->serial << 32 | index;
 	counter = map_lookup(&counters, &key);
 	if (!counter) {

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use nprof_report::margin::Confidence;
 use nprof_report::profile::{GroupBy, Profile, ReportedEvent, Sum};
-use nprof_report::ratio::Ratio;
+use nprof_report::ratio::{DivisorError, Ratio};
 use nprof_report::summary::Summary;
 
 /// Simulated recordings for each distribution, share and number of samples.
@@ -238,7 +238,7 @@ fn interval_covers_ratios_of_independent_events() {
                 let samples = poisson(&mut rng, mean);
                 Sum::of(samples, 1000 * samples)
             });
-            let ratio = Ratio { numerator, denominator, is_counted: false };
+            let ratio = Ratio { numerator, overhead: 0, denominator, error: DivisorError::Sampled };
             // A ratio without samples on one side has no margin.
             let Some(margin) = ratio.margin(Confidence::default()) else { continue };
             seen += 1;

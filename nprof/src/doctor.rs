@@ -21,7 +21,7 @@ const fn subject(about: &'static str, class: &'static str, name: &'static str) -
 }
 
 /// The first one is required for any profile.
-const SUBJECTS: [Subject; 12] = [
+const SUBJECTS: [Subject; 13] = [
     subject("CPU time", "default", ""),
     subject("hardware counters", "hardware", "cycles"),
     subject("kernel functions", "feature", "kernel-code"),
@@ -31,6 +31,7 @@ const SUBJECTS: [Subject; 12] = [
     subject("who ends waiting", "software", "wakes"),
     subject("memory", "preload", "heap.alloc"),
     subject("descriptors", "preload", "fd.open"),
+    subject("exact calls", "feature", "calls"),
     subject("tracepoints", "tracepoint", ""),
     subject("probes of programs", "probe", "uprobe:PATH:0xOFFSET"),
     subject("probes of the kernel", "probe", "kprobe:FUNCTION"),

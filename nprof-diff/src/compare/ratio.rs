@@ -11,7 +11,7 @@
 //! keep their meaning.
 
 use nprof_report::profile::Sum;
-use nprof_report::ratio::Ratio;
+use nprof_report::ratio::{DivisorError, Ratio};
 
 use crate::compare::observed::{MIN_RUNS_BELOW_SAMPLING, Observed};
 use crate::compare::quantity::MetricKind;
@@ -74,13 +74,18 @@ impl Ratios {
         both.add(observed[1].sum());
         // A run without samples of the row may have missed one.
         let one = both.weight as f64 / both.samples.max(1) as f64;
-        let is_counted = divisor.is_counted;
+        let error = match divisor.is_counted {
+            true => DivisorError::StacksSampled,
+            false => DivisorError::Sampled,
+        };
         let sides = [0, 1].map(|side| {
             let pairs = observed[side].per_run().iter().zip(&divisors[side]);
             let ratios = pairs.map(|(&numerator, &denominator)| Ratio {
                 numerator,
+                // The time for counting is the same on both sides.
+                overhead: 0,
                 denominator,
-                is_counted,
+                error,
             });
             let ratios: Vec<Ratio> = ratios.collect();
             if is_repeated {
@@ -120,8 +125,8 @@ fn of_samples(
 ) -> (Vec<f64>, Spread) {
     let mut denominator = Sum::default();
     divisors.iter().for_each(|sum| denominator.add(*sum));
-    let is_counted = ratios.first().is_some_and(|ratio| ratio.is_counted);
-    let ratio = Ratio { numerator: observed.sum(), denominator, is_counted };
+    let error = ratios.first().map_or(DivisorError::Sampled, |ratio| ratio.error);
+    let ratio = Ratio { numerator: observed.sum(), overhead: 0, denominator, error };
     let values = ratios.iter().map(|ratio| value(ratio) / whole).collect();
     (values, Spread::known(value(&ratio) / whole, variance(&ratio, one, whole)))
 }

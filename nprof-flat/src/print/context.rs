@@ -3,13 +3,14 @@
 use nprof_report::key::Key;
 use nprof_report::legend;
 use nprof_report::profile::{ReportedEvent, Sum};
+use nprof_report::ratio::{Per, Ratio};
 use nprof_report::summary::Summary;
 use nprof_stream::Measure;
 use serde_json::Value;
 
 use crate::args::Args;
 use crate::rows::flat::{FlatRow, Tally};
-use crate::rows::select::{Metric, SelectedRows, in_events, per_ratio};
+use crate::rows::select::{Metric, SelectedRows, in_events};
 
 /// The numbers of a row in machine formats.
 const NUMBERS: [&str; 8] = [
@@ -129,12 +130,26 @@ impl<'a> PrintContext<'a> {
         self.summary.events[event.event].event.measure == Measure::Bytes
     }
 
+    /// Returns a sum of a row in an event divided by that of `per`.
+    pub(crate) fn ratio(&self, row: &FlatRow, event: usize, per: Per, metric: Metric) -> Ratio {
+        let divisor = row.tally(per.event);
+        let is_total = metric == Metric::Total;
+        let denominator = per.of(divisor.self_, divisor.total, is_total);
+        // The time of a probe is that of functions of the kernel, below the row.
+        let has_overhead = is_total || !self.columns.iter().any(|key| matches!(key, Key::Call(_)));
+        let overhead_ns = per.overhead_in(&self.summary.events[event]);
+        let calls = if has_overhead { divisor.total.weight } else { 0 };
+        let overhead = calls.saturating_mul(overhead_ns);
+        let numerator = metric.of(&row.tally(event));
+        Ratio { numerator, overhead, denominator, error: per.error }
+    }
+
     /// Returns the numbers of a row in the order of [`PrintContext::number_names`].
     pub(crate) fn numbers(&self, found: RowInEvent<'_>) -> Vec<Value> {
         let mut numbers = self.shares(found).to_vec();
         if let Some(per) = self.selected.per {
             let ratios = [Metric::Self_, Metric::Total]
-                .map(|metric| per_ratio(found.row, found.event.event, per, metric));
+                .map(|metric| self.ratio(found.row, found.event.event, per, metric));
             numbers.extend(ratios.map(|ratio| ratio.denominator.weight.into()));
             let confidence = self.args.options.confidence();
             for ratio in ratios {

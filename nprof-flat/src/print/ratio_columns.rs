@@ -7,7 +7,6 @@ use nprof_report::ratio_scale::RatioScale;
 
 use crate::print::context::PrintContext;
 use crate::print::table_cells::{NAME_WIDTH, TableCells};
-use crate::rows::select::per_ratio;
 
 /// The numbers in a table of ratios.
 #[derive(Clone, Copy)]
@@ -64,7 +63,7 @@ fn cells(context: &PrintContext<'_>, names: &[Vec<String>], per: Per, plan: Plan
         let mut line = Vec::with_capacity(numbers);
         for event in events {
             let dividend = &summary.events[event.event];
-            let ratio = per_ratio(row, event.event, per, metric);
+            let ratio = context.ratio(row, event.event, per, metric);
             let Ratio { numerator, denominator, .. } = ratio;
             if plan.sums {
                 line.push(Scale::of(dividend).print(numerator.weight));
@@ -97,5 +96,6 @@ pub(crate) fn legend(context: &PrintContext<'_>, per: Per) -> String {
         (true, _) => "the calls of the row".to_owned(),
         (false, metric) => format!("{} of {name}", metric.name()),
     };
-    format!("{} is divided by {of} (--per {name})", metric.name())
+    let overhead = per.legend(context.summary, context.selected.events.iter().map(|it| it.event));
+    format!("{} is divided by {of} (--per {name}){overhead}", metric.name())
 }

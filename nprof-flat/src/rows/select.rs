@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use nprof_report::profile::{Blocks, FoldedSums, OmittedRows, ReportedEvent, Sum};
-use nprof_report::ratio::{Per, Ratio};
+use nprof_report::ratio::Per;
 use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
 use rustc_hash::FxHashMap;
@@ -164,14 +164,6 @@ pub fn select(
     rows.retain(|row| row.tallies.iter().any(|(event, _)| !is_divisor(*event)));
     select_kept(&mut selected, rows, order, limits);
     selected
-}
-
-/// Returns a sum of a row in an event, and the sum of `per` that it is divided by.
-pub(crate) fn per_ratio(row: &FlatRow, event: usize, per: Per, metric: Metric) -> Ratio {
-    let divisor = row.tally(per.event);
-    let denominator = per.of(divisor.self_, divisor.total, metric == Metric::Total);
-    let is_counted = per.is_counted;
-    Ratio { numerator: metric.of(&row.tally(event)), denominator, is_counted }
 }
 
 /// Adds the self of a row to the omitted rows.

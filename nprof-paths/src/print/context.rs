@@ -39,7 +39,9 @@ impl PrintContext<'_> {
 
     /// Returns the ratios of the calls of an event. None without `--per`.
     pub(crate) fn ratios(&self, event: &ReportedEvent) -> Option<CallRatios<'_>> {
-        self.per.map(|per| CallRatios::new(self.tree, event.event, per))
+        let per = self.per?;
+        let overhead_ns = per.overhead_in(&self.summary.events[event.event]);
+        Some(CallRatios::new(self.tree, event.event, per, overhead_ns))
     }
 
     /// Returns the line above a table on the meaning of the ratios.
@@ -50,7 +52,8 @@ impl PrintContext<'_> {
         } else {
             format!("its {name}")
         };
-        format!("a path and what is below it is divided by {of} (--per {name})")
+        let overhead = per.legend(self.summary, self.events.iter().map(|event| event.event));
+        format!("a path and what is below it is divided by {of} (--per {name}){overhead}")
     }
 
     /// Returns the line above the table of an event: its name, if there are several.

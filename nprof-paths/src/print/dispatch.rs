@@ -100,7 +100,8 @@ fn print_paths(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Fa
 
 /// Prints the paths of the divisor.
 fn print_ratios(context: &PrintContext<'_>, per: Per, out: &mut dyn Write) -> Result<(), Failure> {
-    let events = ratio_paths(context.tree, context.events, per, &context.args.row_limits());
+    let events =
+        ratio_paths(context.tree, context.summary, context.events, per, &context.args.row_limits());
     match context.args.format {
         StackFormat::Tsv => tsv(delimited::ratios(context, &events), out)?,
         StackFormat::Csv => csv(delimited::ratios(context, &events), out)?,

@@ -3,6 +3,7 @@
 use nprof_report::profile::{OmittedRows, ReportedEvent, Sum};
 use nprof_report::ratio::{Per, Ratio};
 use nprof_report::report::RowLimits;
+use nprof_report::summary::Summary;
 use rustc_hash::FxHashMap;
 
 use crate::tree::call_tree::{NodeIndex, Tree, largest_first};
@@ -13,25 +14,29 @@ use crate::tree::same_paths::same_paths;
 pub struct CallRatios<'a> {
     tree: &'a Tree,
     per: Per,
+    /// The part of the event's weight that recording a unit of the divisor adds, in ns.
+    overhead_ns: u64,
     /// By node of the event, that of the divisor on the same path.
     divisors: FxHashMap<NodeIndex, NodeIndex>,
 }
 
 impl<'a> CallRatios<'a> {
-    /// Finds the divisor of each call of an event.
-    pub fn new(tree: &'a Tree, event: usize, per: Per) -> Self {
-        Self { tree, per, divisors: same_paths(tree, event, per.event) }
+    /// Finds the divisor of each call of an event. Recording a unit of it adds `overhead_ns` to the event.
+    pub fn new(tree: &'a Tree, event: usize, per: Per, overhead_ns: u64) -> Self {
+        Self { tree, per, overhead_ns, divisors: same_paths(tree, event, per.event) }
     }
 
     /// Returns the ratio of a call with its callees. A function that calls itself has several nodes, the
     /// outermost first: its time is in the total of the first, its calls are those of all.
     pub fn of(&self, mut nodes: impl Iterator<Item = NodeIndex>) -> Ratio {
         let (numerator, denominator) = Default::default();
-        let is_counted = self.per.is_counted;
-        let mut ratio = Ratio { numerator, denominator, is_counted };
+        let mut ratio = Ratio { numerator, overhead: 0, denominator, error: self.per.error };
         let Some(first) = nodes.next() else { return ratio };
         ratio.numerator = self.tree.nodes[first].total;
         ratio.denominator = self.divisor(first);
+        // All calls of the total, also those of callees.
+        let below = self.divisors.get(&first).map_or(0, |&it| self.tree.nodes[it].total.weight);
+        ratio.overhead = below.saturating_mul(self.overhead_ns);
         // A total of an inner call is part of that of the outermost one, a call is not.
         if self.per.counts_calls {
             nodes.for_each(|node| ratio.denominator.add(self.divisor(node)));
@@ -73,14 +78,25 @@ pub struct RatioPaths {
 /// Returns the paths of each event within the limits.
 pub fn ratio_paths(
     tree: &Tree,
+    summary: &Summary,
     events: &[ReportedEvent],
     per: Per,
     limits: &RowLimits,
 ) -> Vec<RatioPaths> {
-    events.iter().map(|&event| paths_of_event(tree, event, per, limits)).collect()
+    let paths = |&event: &ReportedEvent| {
+        let overhead_ns = per.overhead_in(&summary.events[event.event]);
+        paths_of_event(tree, event, per, overhead_ns, limits)
+    };
+    events.iter().map(paths).collect()
 }
 
-fn paths_of_event(tree: &Tree, event: ReportedEvent, per: Per, limits: &RowLimits) -> RatioPaths {
+fn paths_of_event(
+    tree: &Tree,
+    event: ReportedEvent,
+    per: Per,
+    overhead_ns: u64,
+    limits: &RowLimits,
+) -> RatioPaths {
     // From the divisor: a path without samples of the event has a ratio of 0.
     let dividends = same_paths(tree, per.event, event.event);
     let path = |leaf: NodeIndex| {
@@ -88,7 +104,8 @@ fn paths_of_event(tree: &Tree, event: ReportedEvent, per: Per, limits: &RowLimit
         let numerator = node.map_or(Sum::default(), |node| tree.nodes[node].total);
         let divisor = &tree.nodes[leaf];
         let denominator = per.of(divisor.self_, divisor.total, true);
-        let ratio = Ratio { numerator, denominator, is_counted: per.is_counted };
+        let overhead = divisor.total.weight.saturating_mul(overhead_ns);
+        let ratio = Ratio { numerator, overhead, denominator, error: per.error };
         RatioPath { leaf, node, ratio }
     };
     let mut paths: Vec<RatioPath> = tree.leaves(per.event).into_iter().map(path).collect();

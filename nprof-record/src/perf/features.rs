@@ -3,6 +3,8 @@
 use crate::event::{self, CpuMode, EventClass, EventListing, EventRate, StackMode};
 use crate::os::open_error;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
+use crate::perf::calls::points::PointList;
+use crate::perf::calls::tracer::CallTracer;
 use crate::perf::plan::{self, OpenMode, Request, RequestedEvent, TryOpen};
 
 /// Bytes of a stack that the kernel copies while the copier is tried.
@@ -19,6 +21,7 @@ pub(crate) fn list(perf: &impl TryOpen, cpus: &[u32], paranoid: Option<i32>) -> 
         listing("kernel-code", try_clock(perf, &both, CpuMode::Kernel, cpu, paranoid)),
         listing("system-wide", try_clock(perf, &both[..1], CpuMode::User, cpu, paranoid)),
         listing("deep-stacks", try_copier(cpus)),
+        listing("calls", try_calls(cpus)),
     ]
 }
 
@@ -74,6 +77,14 @@ fn try_copier(cpus: &[u32]) -> Result<(), String> {
                 .to_owned(),
         ),
     }
+}
+
+/// Tries to load the programs that count calls.
+fn try_calls(cpus: &[u32]) -> Result<(), String> {
+    let last = cpus.last().copied().unwrap_or(0);
+    // It also counts calls of a function of this program.
+    let loaded = CallTracer::load(PointList::default(), last);
+    loaded.map(drop).map_err(|error| format!("{error:#}"))
 }
 
 #[cfg(test)]

@@ -49,9 +49,17 @@ pub(crate) fn step() -> Step {
 }
 
 /// Returns the definitions of the events as they were opened; their ids count from 1.
-pub(crate) fn events(plan: &Plan, preload: Option<&PreloadPlan>) -> Vec<Event> {
+/// `call_cost_ns` is the CPU time that counting adds to a call.
+pub(crate) fn events(
+    plan: &Plan,
+    preload: Option<&PreloadPlan>,
+    call_cost_ns: Option<u64>,
+) -> Vec<Event> {
     let numbered = (1..).zip(&plan.events);
-    let opened = numbered.map(|(id, planned)| event(EventId(id), planned, plan));
+    let opened = numbered.map(|(id, planned)| {
+        let overhead_ns = call_cost_ns.filter(|_| planned.event.is_calls());
+        Event { overhead_ns, ..event(EventId(id), planned, plan) }
+    });
     opened.chain(preload.into_iter().flat_map(preloaded)).collect()
 }
 

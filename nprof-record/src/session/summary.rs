@@ -92,6 +92,8 @@ pub(crate) struct CallSummary {
     pub(crate) written: u64,
     /// The number of functions.
     pub(crate) functions: usize,
+    /// The CPU time that counting adds to a call, in ns. None if it is unknown.
+    pub(crate) cost_ns: Option<u64>,
     /// The functions that were called too often, with their calls per second.
     pub(crate) taken_off: Vec<(Vec<u8>, u64)>,
     /// The threads for which there was no room.
@@ -434,8 +436,11 @@ impl Summary {
                 line += " by context switches";
             }
         }
-        if let Some(CallSummary { calls, functions, .. }) = &self.calls {
+        if let Some(CallSummary { calls, functions, cost_ns, .. }) = &self.calls {
             line += &format!("; {} of {functions} functions", counted(*calls, "call"));
+            if let Some(cost_ns) = cost_ns {
+                line += &format!(", counting takes {cost_ns} ns of CPU time for each");
+            }
         }
         line += &format!(
             "; recorder {} CPU, {:.1} MiB",

@@ -8,6 +8,7 @@ mod bpf;
 mod bpf_link;
 mod bpf_map;
 mod breakpoint;
+mod counted_function;
 mod mount;
 mod perf_event;
 mod pidfd;
@@ -24,6 +25,7 @@ pub(crate) use bpf_map::{BpfMap, MapKind, MapLayout, bpf_map, bpf_map_set};
 pub(crate) use breakpoint::{
     Breakpoint, Observed, breakpoints_work, read_absent_memory, read_memory,
 };
+pub(crate) use counted_function::{counted_function, counted_function_address};
 pub(crate) use mount::detached_tracefs;
 pub(crate) use perf_event::{
     EventTarget, Ring, disable, enable, event_id, perf_event_open, share_ring,

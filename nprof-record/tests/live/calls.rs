@@ -121,15 +121,15 @@ int main(void) {
 
 /// Calls by function, thread and slice.
 #[derive(Default)]
-struct Calls {
-    by_slice: BTreeMap<(String, u32, u64), u64>,
+pub(crate) struct Calls {
+    pub(crate) by_slice: BTreeMap<(String, u32, u64), u64>,
     begin_ns: u64,
     /// The functions that were taken off.
     taken_off: Vec<String>,
 }
 
 impl Calls {
-    fn from_file(path: &str, symbols: &Symbols) -> Self {
+    pub(crate) fn from_file(path: &str, symbols: &Symbols) -> Self {
         let bytes = fs::read(path).expect("a file");
         let (mut tables, mut calls, mut event) = (Tables::new(), Self::default(), None);
         let mut reader = Reader::new(&bytes[..]);
@@ -145,7 +145,8 @@ impl Calls {
                     let (_, frame) = tables.node(sample.node).expect("a stack");
                     let offset = tables.frame(frame).expect("a frame").offset;
                     let (_, name) = symbols.0.get(&offset).expect("the start of a function");
-                    let tid = tables.task(sample.task).expect("a task").tid;
+                    // The recorder does not know a task that ran only where it has no ring.
+                    let tid = tables.task(sample.task).map_or(0, |task| task.tid);
                     let slice = sample.time.saturating_sub(calls.begin_ns) / SLICE_NS;
                     let key = (name.clone(), tid, slice);
                     *calls.by_slice.entry(key).or_default() += sample.weight;
@@ -163,7 +164,7 @@ impl Calls {
     }
 
     /// Returns the calls of a function.
-    fn of(&self, name: &str) -> u64 {
+    pub(crate) fn of(&self, name: &str) -> u64 {
         let of_name = self.by_slice.iter().filter(|((function, ..), _)| function == name);
         of_name.map(|(_, calls)| calls).sum()
     }
@@ -171,7 +172,12 @@ impl Calls {
 
 /// Writes the list of these functions of a program without a build ID: their first instructions are
 /// the places. Returns its path.
-fn list(directory: &Directory, program: &str, symbols: &Symbols, wanted: &[&str]) -> String {
+pub(crate) fn list(
+    directory: &Directory,
+    program: &str,
+    symbols: &Symbols,
+    wanted: &[&str],
+) -> String {
     let mut text = String::new();
     for (offset, (_, name)) in &symbols.0 {
         if wanted.contains(&name.as_str()) {
@@ -184,7 +190,7 @@ fn list(directory: &Directory, program: &str, symbols: &Symbols, wanted: &[&str]
 }
 
 /// Compiles a program without a build ID. None if there is no compiler, or this user may not record.
-fn compiled(
+pub(crate) fn compiled(
     directory: &Directory,
     compiler: &str,
     source: &str,
@@ -201,7 +207,7 @@ fn compiled(
 
 /// Records a program with the calls of a list. Returns the standard output of the program and the
 /// messages; None if this kernel or these rights do not allow it, which is printed.
-fn record_calls(words: &[&str]) -> Option<(String, String)> {
+pub(crate) fn record_calls(words: &[&str]) -> Option<(String, String)> {
     let output = record(words);
     let messages = stderr(&output);
     if messages.contains("calls cannot be counted") {

@@ -31,6 +31,8 @@ mod run_command;
 mod java;
 // Calls: exact counts, functions that do not return, the limit, rights.
 mod calls;
+// Calls of running processes, control groups, the system, after a delay, on further CPUs.
+mod calls_of_targets;
 // Losses: lost samples and lost records of mappings, told apart.
 mod heap_truth;
 mod losses;

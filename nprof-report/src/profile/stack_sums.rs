@@ -356,6 +356,7 @@ impl Profile {
                         self.summary.joined_event(join.name(), std::slice::from_ref(event))
                     }
                 };
+                self.summary.events[index].overhead.note(event);
                 self.events.insert(event.id, index);
             }
             _ => {}

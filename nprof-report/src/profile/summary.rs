@@ -62,6 +62,35 @@ pub struct EventSummary {
     pub incomplete: BTreeMap<Mark, u64>,
     /// Its samples in code without names.
     pub unnamed: Unnamed,
+    /// The CPU time that recording it takes.
+    pub overhead: Overhead,
+}
+
+/// The CPU time that recording adds to each unit of an event's weight, as each run has measured it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    sum_ns: u64,
+    runs: u64,
+}
+
+impl Overhead {
+    /// Adds the time that a run has measured.
+    pub(crate) fn note(&mut self, event: &Event) {
+        // A run by an older recorder has measured none.
+        if let Some(ns) = event.overhead_ns {
+            self.add(Self { sum_ns: ns, runs: 1 });
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        self.runs = self.runs.saturating_add(other.runs);
+    }
+
+    /// Returns its mean in ns. 0 if no run has measured it.
+    pub fn mean_ns(self) -> u64 {
+        self.sum_ns.checked_div(self.runs).unwrap_or(0)
+    }
 }
 
 impl EventSummary {
@@ -78,6 +107,7 @@ impl EventSummary {
             *sum = sum.saturating_add(samples);
         }
         self.unnamed.append(&other.unnamed);
+        self.overhead.add(other.overhead);
     }
 
     /// Returns its name for people, with the events that were added into it: `wall = cpu-clock +

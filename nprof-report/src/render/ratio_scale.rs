@@ -22,9 +22,8 @@ impl RatioScale {
         let per_time = denominator.event.measure.is_time();
         let (per, of_per) =
             if per_time { ("s".to_owned(), 1e9) } else { (escaped(&denominator.event.name), 1.0) };
-        let [of, divisor] = [numerator.sum, denominator.sum];
-        let whole = Ratio { numerator: of, denominator: divisor, is_counted: false };
-        let whole = whole.value().unwrap_or_default() * of_per;
+        let [of, divisor] = [numerator.sum, denominator.sum].map(|sum| sum.weight as f64);
+        let whole = if divisor > 0.0 { of / divisor * of_per } else { 0.0 };
         let larger = units(&numerator.event).into_iter().find(|(divisor, _)| whole >= *divisor);
         let (divisor, unit) = larger.unwrap_or((1.0, escaped(&numerator.event.unit)));
         Self { unit: format!("{unit}/{per}"), factor: of_per / divisor }
@@ -62,12 +61,17 @@ fn decimals(value: f64) -> usize {
 mod tests {
     use super::*;
     use crate::profile::Sum;
+    use crate::profile::ratio::DivisorError;
     use nprof_stream::{Event, Measure};
 
     fn event(measure: Measure, weight: u64) -> EventSummary {
         let unit = measure.unit().into();
         let event = Event { name: b"calls".to_vec(), unit, measure, ..Event::default() };
         EventSummary { event, sum: Sum::of(100, weight), ..EventSummary::default() }
+    }
+
+    fn ratio(numerator: Sum, denominator: Sum) -> Ratio {
+        Ratio { numerator, overhead: 0, denominator, error: DivisorError::Sampled }
     }
 
     #[test]
@@ -82,16 +86,14 @@ mod tests {
         for (of, per, weight, unit, number) in cases {
             let (of, per) = (event(of, weight), event(per, 100_000));
             let scale = RatioScale::of(&of, &per);
-            let ratio = Ratio { numerator: of.sum, denominator: per.sum, is_counted: false };
-            let [printed, margin] = scale.print(&ratio, Confidence::default());
+            let [printed, margin] = scale.print(&ratio(of.sum, per.sum), Confidence::default());
             assert_eq!((&scale.unit[..], &printed[..]), (unit, number));
             assert_eq!(
                 margin.split('.').nth(1).map(str::len),
                 number.split('.').nth(1).map(str::len)
             );
         }
-        let none =
-            Ratio { numerator: Sum::default(), denominator: Sum::default(), is_counted: false };
+        let none = ratio(Sum::default(), Sum::default());
         let scale = RatioScale::of(&event(Measure::Count, 1), &event(Measure::Count, 1));
         assert_eq!(scale.print(&none, Confidence::default()), ["-", "-"]);
     }

@@ -280,6 +280,9 @@ macro_rules! with_pairs {
                 /// `yes` if weights and counts are estimates of another program, which has scaled up its
                 /// samples. Empty otherwise.
                 scaled: Vec<u8>,
+                /// CPU time that recording adds to each unit of weight, ns, as it was measured. Absent if
+                /// it is unknown, or not proportional to the weight.
+                overhead_ns: Option<u64>,
             }
 
             /// `@epoch`: invalidates all ids.

@@ -28,14 +28,12 @@ impl<S: Sink> Converter<S> {
         self.resolver.leaf_offset = None;
         let image = self.image_at(id, sample.stack.ip);
         let Some(state) = &mut self.calls else { return };
-        let Some((task, node)) = located else {
-            // A task that is not known: its calls are counted all the same.
+        let (Some((task, node)), Some(image)) = (located, image) else {
+            // The task or its mappings are not known: its calls are those of the function all the same.
             let Call { key, calls, slice } = *call;
-            return self.handle_rest(id, &CallRest { key, calls, slice, is_living: false });
+            return self.handle_rest(id, &CallRest { key, calls, slice, is_living: true });
         };
-        if let Some(image) = image {
-            state.frames[call.key.point as usize] = Some(user_frame(image, offset));
-        }
+        state.frames[call.key.point as usize] = Some(user_frame(image, offset));
         state.note_sample(call.key, call.slice, node);
         let time = state.time_in(call.slice, id.time);
         self.write_calls(SampleId { time, ..id }, task, node, call.calls);

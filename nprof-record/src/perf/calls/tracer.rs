@@ -77,6 +77,8 @@ pub(crate) struct CallTracer {
     is_stopped: Cell<bool>,
     /// The first failure to read counters or to attach again.
     failure: RefCell<Option<String>>,
+    /// The CPU time that counting adds to a call, in ns. None if it could not be measured.
+    pub(crate) cost_ns: Option<u64>,
 }
 
 impl CallTracer {
@@ -93,7 +95,8 @@ impl CallTracer {
             );
         }
         let width = last_cpu as usize + 3;
-        let count = list.points.len() * width;
+        // One more for the function whose calls `measure_cost` counts.
+        let count = (list.points.len() + 1) * width;
         let words = u32::try_from(count).context("too many functions for this number of CPUs")?;
         let tracepoints = TRACEPOINTS.map(|(name, _)| (name, ProgramKind::RawTracepoint));
         let names = [&[(CALLS, ProgramKind::Uprobes)], &tracepoints[..]].concat();
@@ -104,7 +107,7 @@ impl CallTracer {
         settings.set(Setting::Floor as usize, 1);
         settings.set(Setting::Shift as usize, SHIFT_MAX);
         let (images, functions) = (list.images.len(), list.points.len());
-        Ok(Self {
+        let mut tracer = Self {
             list,
             loaded,
             settings,
@@ -123,7 +126,10 @@ impl CallTracer {
             sampled: Cell::default(),
             is_stopped: Cell::new(false),
             failure: RefCell::default(),
-        })
+            cost_ns: None,
+        };
+        tracer.cost_ns = tracer.measure_cost();
+        Ok(tracer)
     }
 
     /// Makes an event that is open on a CPU the one that writes samples.
@@ -407,3 +413,5 @@ fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
          or later"
     )
 }
+
+mod cost;

@@ -1,0 +1,55 @@
+//! Measures the CPU time that counting adds to a call: the recorder calls a function of its own, with
+//! and without a probe.
+
+use nprof_object::maps;
+
+use super::{CALLS, CallTracer};
+use crate::os::procfs;
+use crate::perf::calls::data::CallKey;
+use crate::sys;
+
+/// The rounds, of which the median counts, and the calls of each: 5 ms in all.
+const ROUNDS: usize = 5;
+const CALLS_OF_A_ROUND: u32 = 1000;
+
+impl CallTracer {
+    /// Returns the CPU time that counting adds to a call, in ns. None if it cannot be measured, such as
+    /// where the recorder's file is on a file system without probes.
+    pub(super) fn measure_cost(&self) -> Option<u64> {
+        let bare_ns = round_ns();
+        // The first thread of a process has its id.
+        let own_tid = std::process::id();
+        let point = self.list.points.len() as u32;
+        let offset = own_offset(sys::counted_function_address())?;
+        let program = self.loaded.programs.get(CALLS)?;
+        let link =
+            sys::attach_uprobes(program, c"/proc/self/exe", &[offset], &[point.into()]).ok()?;
+        // Without an event that takes it, a sample of the first call would be tried at each.
+        self.points.set(point as usize * self.width + self.width - 2, 1);
+        self.insert(own_tid, false).ok()?;
+        let serial = self.serials.get();
+        let mut rounds: Vec<u64> = (0..ROUNDS).map(|_| round_ns()).collect();
+        self.loaded.threads.remove(&own_tid.to_ne_bytes());
+        self.loaded.counters.remove(&CallKey { point, serial }.bytes());
+        // The kernel waits for a grace period.
+        self.closing.borrow_mut().push(std::thread::spawn(move || drop(link)));
+        rounds.sort_unstable();
+        let added_ns = rounds[ROUNDS / 2].saturating_sub(bare_ns);
+        let was_counted = self.calls_of(point as usize) >= u64::from(CALLS_OF_A_ROUND);
+        was_counted.then_some(added_ns / u64::from(CALLS_OF_A_ROUND))
+    }
+}
+
+/// Returns the CPU time of a round.
+fn round_ns() -> u64 {
+    let before = sys::thread_cpu_ns();
+    (0..CALLS_OF_A_ROUND).for_each(|_| sys::counted_function());
+    sys::thread_cpu_ns().saturating_sub(before)
+}
+
+/// Returns the offset of an address in the file of this program. None if no file is mapped there.
+fn own_offset(address: u64) -> Option<u64> {
+    let text = procfs::maps(std::process::id())?;
+    let mapping = maps::mappings(&text).find(|it| (it.start.0..it.end.0).contains(&address))?;
+    Some(address - mapping.start.0 + mapping.offset.0)
+}
