@@ -92,6 +92,141 @@ fn sums_equal_the_self_of_nprof_flat_without_the_program() {
     assert!(shell.run("nprof-annotate full").quiet().contains("call sin"));
 }
 
+/// Allocates 100 blocks of 64 bytes on line 5, and one of 4096 on line 8.
+const ALLOCATES: &str = r#"#include <stdlib.h>
+static void *volatile kept;
+__attribute__((noinline)) void fills(void) {
+    for (int i = 0; i < 100; i++) {
+        kept = malloc(64);
+        free(kept);
+    }
+    kept = malloc(4096);
+    free(kept);
+}
+int main(void) {
+    fills();
+    return 0;
+}
+"#;
+
+#[test]
+fn allocations_are_at_the_call_and_not_after_it() {
+    let shell = Shell::new();
+    let source = shell.write("allocates.cc", ALLOCATES);
+    compile(&[&source], &["-O1", "-Wl,--build-id"], &shell.path("allocates"));
+    shell.run("nprof-record -q -e heap:1 -o raw ./allocates").quiet();
+    shell.run("nprof-symbolize --code raw > code 2> messages").quiet();
+    let report = |by: &str| {
+        let options = "--match event=heap.alloc --match function=^fills --format tsv";
+        rows(&shell.run(&format!("nprof-annotate --by {by} {options} code")).quiet())
+    };
+    let mut lines = report("line");
+    lines.retain(|row| row.number("self") > 0.0);
+    let found: Vec<(&str, f64)> =
+        lines.iter().map(|row| (row.text("line"), row.number("self"))).collect();
+    assert_eq!(found, [("5", 6400.0), ("8", 4096.0)]);
+    let mut calls = report("instruction");
+    calls.retain(|row| row.number("self") > 0.0);
+    assert!(calls.iter().all(|row| row.text("instruction").starts_with("call")), "{calls:?}");
+    assert_eq!(calls.len(), 2);
+}
+
+/// `works` computes and sleeps in turn, 50 times. The system call is its own.
+const WORKS: &str = r#"#include <time.h>
+static volatile unsigned sink;
+extern "C" __attribute__((noinline)) void works(unsigned rounds) {
+    struct timespec wait = {0, 2000000};
+    for (unsigned i = 0; i < rounds; i++)
+        sink = sink * 3 + 1;
+    long result = 35;
+    asm volatile("syscall" : "+a"(result) : "D"(&wait), "S"(0) : "rcx", "r11", "memory");
+}
+int main() {
+    for (int i = 0; i < 50; i++)
+        works(1500000);
+}
+"#;
+
+#[test]
+fn events_are_side_by_side_in_the_lines_of_a_function() {
+    let shell = Shell::new();
+    let source = shell.write("works.cc", WORKS);
+    // With a frame pointer, the function begins with an instruction that the kernel emulates.
+    let options = ["-O1", "-fno-omit-frame-pointer", "-Wl,--build-id"];
+    compile(&[&source], &options, &shell.path("works"));
+    shell.run("nprof-symbolize --entries ^works$ works > list").quiet();
+    let recorded =
+        shell.run("nprof-record -q -e cpu-clock/u -e blocked/u --calls list -o raw ./works");
+    if recorded.status == 125 {
+        return eprintln!("SKIPPED: {}", recorded.err);
+    }
+    shell.run("nprof-symbolize --code raw > code 2> messages").quiet();
+    let report = shell.run("nprof-annotate --match function=^works$ --by line code").quiet();
+    let head = report.lines().find(|line| line.contains("inlined")).expect("a table");
+    assert_eq!(head.matches("samples").count(), 3, "{report}");
+    // By event, the lines with samples and their sums.
+    let tsv =
+        shell.run("nprof-annotate --match function=^works$ --by line --format tsv code").quiet();
+    let of = |event: &str| -> BTreeMap<String, f64> {
+        let mut found = sums_of_event(&tsv, event);
+        found.retain(|_, sum| *sum > 0.0);
+        found
+    };
+    let (cpu, blocked, calls) = (of("cpu-clock"), of("blocked"), of("calls"));
+    assert!(cpu.keys().any(|line| ["5", "6"].contains(&&**line)), "{report}");
+    assert!(blocked.keys().all(|line| ["8", "9"].contains(&&**line)), "{report}");
+    assert!(blocked.values().sum::<f64>() >= 50.0 * 2e6, "{report}");
+    assert_eq!(calls.values().sum::<f64>(), 50.0, "{report}");
+}
+
+/// Returns the sums of an event by line.
+fn sums_of_event(report: &str, event: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for row in rows(report).iter().filter(|row| row.text("event") == event) {
+        *sums.entry(row.text("line").to_owned()).or_default() += row.number("self");
+    }
+    sums
+}
+
+/// `calls` calls `first` and `second` through a pointer in memory, and works itself.
+const INDIRECT: &str = r#"
+static volatile unsigned sink;
+extern "C" {
+__attribute__((noinline)) void first() { for (int i = 0; i < 1000; i++) sink = sink * 3 + 1; }
+__attribute__((noinline)) void second() { for (int i = 0; i < 1000; i++) sink = sink * 5 + 1; }
+void (*volatile next)() = first;
+__attribute__((noinline)) void calls(int rounds) {
+    for (int i = 0; i < rounds; i++) {
+        next = i % 2 ? first : second;
+        next();
+        for (int k = 0; k < 1000; k++) sink = sink * 7 + 1;
+    }
+}
+}
+int main() { calls(150000); }
+"#;
+
+#[test]
+fn indirect_call_has_the_functions_of_samples_below_it() {
+    let shell = Shell::new();
+    let source = shell.write("indirect.cc", INDIRECT);
+    compile(&[&source], &["-O1", "-Wl,--build-id"], &shell.path("indirect"));
+    // Of some thousand samples, each of the three functions has a third.
+    shell.run("nprof-record -q -e cpu-clock/u -o raw ./indirect").quiet();
+    shell.run("nprof-symbolize --code raw > code").quiet();
+    let options = "--match function=^calls$ -n 0 code";
+    let tsv = shell.run(&format!("nprof-annotate --format tsv {options}")).quiet();
+    let rows = rows(&tsv);
+    let named: Vec<&Row> = rows.iter().filter(|row| !row.text("callee").is_empty()).collect();
+    let [call] = named[..] else { panic!("{tsv}") };
+    let mut callees: Vec<&str> = call.text("callee").split(" | ").collect();
+    callees.sort_unstable();
+    assert_eq!(callees, ["first", "second"], "{tsv}");
+    assert!(call.text("instruction").starts_with("call"), "{tsv}");
+    let table = shell.run(&format!("nprof-annotate {options}")).quiet();
+    assert!(table.contains("(first, second)") || table.contains("(second, first)"), "{table}");
+}
+
 #[test]
 fn code_of_another_build_is_refused() {
     let shell = Shell::new();

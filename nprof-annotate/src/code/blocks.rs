@@ -32,6 +32,8 @@ pub(crate) struct Loop {
 pub(crate) struct Graph {
     pub(crate) blocks: Vec<Block>,
     pub(crate) loops: Vec<Loop>,
+    /// True if there are too many jumps back to find the loops: then it has none.
+    pub(crate) lacks_loops: bool,
 }
 
 /// The most blocks that are visited to find loops: a hostile function of 64 KiB has 32,000 jumps back.
@@ -41,7 +43,9 @@ const MAX_VISITS: usize = 1 << 22;
 pub(crate) fn graph(instructions: &[Decoded]) -> Graph {
     let mut blocks = blocks(instructions);
     let successors = successors(instructions, &blocks);
-    let mut loops = loops(&successors);
+    let found = loops(&successors);
+    let lacks_loops = found.is_none();
+    let mut loops = found.unwrap_or_default();
     loops.sort_by_key(|found| (std::cmp::Reverse(found.blocks.len()), found.header));
     for (index, found) in loops.iter().enumerate() {
         for &block in &found.blocks {
@@ -54,7 +58,7 @@ pub(crate) fn graph(instructions: &[Decoded]) -> Graph {
         let contains = |block: usize| found.blocks.binary_search(&block).is_ok();
         found.depth = if contains(found.header) { blocks[found.header].depth } else { 0 };
     }
-    Graph { blocks, loops }
+    Graph { blocks, loops, lacks_loops }
 }
 
 /// Returns the index of the instruction that begins at an offset. None if none does.
@@ -109,8 +113,9 @@ fn successors(instructions: &[Decoded], blocks: &[Block]) -> Vec<Vec<usize>> {
 }
 
 /// Returns the natural loops: an edge to a block through which all paths to its origin lead, and all
-/// blocks on the way back. Edges to one block make one loop.
-fn loops(successors: &[Vec<usize>]) -> Vec<Loop> {
+/// blocks on the way back. Edges to one block make one loop. None if that takes more than [`MAX_VISITS`]:
+/// a part of the loops would make inner ones look like outer ones.
+fn loops(successors: &[Vec<usize>]) -> Option<Vec<Loop>> {
     let mut predecessors = vec![Vec::new(); successors.len()];
     for (block, next) in successors.iter().enumerate() {
         for &next in next {
@@ -124,7 +129,11 @@ fn loops(successors: &[Vec<usize>]) -> Vec<Loop> {
     let mut visits = MAX_VISITS;
     let mut loops: Vec<Loop> = Vec::new();
     for (header, origin) in edges_back {
-        let Some(blocks) = body(header, origin, &predecessors, &mut visits) else { continue };
+        let found = body(header, origin, &predecessors, &mut visits);
+        if visits == 0 {
+            return None;
+        }
+        let Some(blocks) = found else { continue };
         match loops.last_mut().filter(|last| last.header == header) {
             Some(last) => {
                 last.blocks.extend(blocks);
@@ -134,7 +143,7 @@ fn loops(successors: &[Vec<usize>]) -> Vec<Loop> {
             None => loops.push(Loop { header, blocks, depth: 0 }),
         }
     }
-    loops
+    Some(loops)
 }
 
 /// Returns the edges that can close a loop, each as its target and its origin: those to a block on the way
@@ -175,7 +184,7 @@ fn edges_back(successors: &[Vec<usize>]) -> Vec<(usize, usize)> {
 }
 
 /// Returns the blocks from which `origin` is reached without `header`, and both, in order. None if the
-/// function can be entered there: then it is no loop of this header.
+/// function can be entered there: then it is no loop of this header; or if no visits are left.
 fn body(
     header: usize,
     origin: usize,
@@ -186,7 +195,10 @@ fn body(
     is_found[header] = true;
     let (mut blocks, mut open) = (vec![header], vec![origin]);
     while let Some(block) = open.pop() {
-        *visits = visits.checked_sub(1)?;
+        *visits = visits.saturating_sub(1);
+        if *visits == 0 {
+            return None;
+        }
         if std::mem::replace(&mut is_found[block], true) {
             continue;
         }
@@ -212,6 +224,7 @@ mod tests {
             offset: offset as u32,
             text: String::new(),
             flow,
+            is_indirect_call: false,
         };
         flows.iter().enumerate().map(decoded).collect()
     }
@@ -262,6 +275,21 @@ mod tests {
         use Flow::{Branch, End, Next};
         let flows = [Branch(Some(2)), Next, Branch(Some(1)), End];
         assert!(graph(&code(&flows)).loops.is_empty());
+    }
+
+    #[test]
+    fn function_with_too_many_jumps_back_lacks_loops() {
+        // Each branch closes a loop from the start: the visits grow with the square of their number.
+        let nested = |count: u32| {
+            let mut flows = vec![Flow::Next; count as usize];
+            flows.extend((0..count).map(|index| Flow::Branch(Some(count - 1 - index))));
+            graph(&code(&flows))
+        };
+        let found = nested(100);
+        assert!(!found.lacks_loops && found.loops.len() >= 99, "{}", found.loops.len());
+        let found = nested(4000);
+        assert!(found.lacks_loops && found.loops.is_empty());
+        assert!(found.blocks.iter().all(|block| block.depth == 0 && block.innermost.is_none()));
     }
 
     proptest! {

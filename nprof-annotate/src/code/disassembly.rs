@@ -26,6 +26,8 @@ pub(crate) struct Decoded {
     pub(crate) text: String,
     /// Targets are distances from the function's first byte; None if they are outside of it.
     pub(crate) flow: Flow,
+    /// True if it calls an address in a register or memory.
+    pub(crate) is_indirect_call: bool,
 }
 
 /// Returns the instructions of a function in order. They cover all of its bytes.
@@ -50,7 +52,13 @@ pub(crate) fn instructions(function: &Function) -> Vec<Decoded> {
             text.truncate(end);
             text.extend([" ", &**callee]);
         }
-        decoded.push(Decoded { offset, text, flow: flow(function, &instruction) });
+        let is_indirect_call = instruction.flow_control() == FlowControl::IndirectCall;
+        decoded.push(Decoded {
+            offset,
+            text,
+            flow: flow(function, &instruction),
+            is_indirect_call,
+        });
     }
     decoded
 }
@@ -59,7 +67,7 @@ pub(crate) fn instructions(function: &Function) -> Vec<Decoded> {
 fn undecoded(function: &Function) -> Vec<Decoded> {
     let arch = nprof_stream::escape::escaped(&function.arch);
     let text = format!("({} bytes of the architecture {arch})", function.bytes.len());
-    vec![Decoded { offset: 0, text, flow: Flow::End }]
+    vec![Decoded { offset: 0, text, flow: Flow::End, is_indirect_call: false }]
 }
 
 fn flow(function: &Function, instruction: &Instruction) -> Flow {

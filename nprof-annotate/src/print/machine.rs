@@ -38,7 +38,10 @@ fn values(found: PartInEvent<'_>) -> Vec<Value> {
         PartKind::Instruction(it) => vec![
             address(it.offset),
             it.text.as_str().into(),
-            optional(&it.callee),
+            match &it.called[..] {
+                [] => optional(&it.callee),
+                called => called.join(" | ").into(),
+            },
             it.target.map_or(Value::Null, address),
             optional(&it.inlined),
             optional(&it.file),
@@ -53,7 +56,7 @@ fn values(found: PartInEvent<'_>) -> Vec<Value> {
             address(it.end),
             it.instructions.into(),
             it.in_loop.map_or(Value::Null, address),
-            it.depth.into(),
+            it.depth.map_or(Value::Null, Value::from),
             known(it.lines.0),
             known(it.lines.1),
         ],

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 
 use nprof_stream::escape::escaped;
 
@@ -12,10 +13,24 @@ const MAX_BYTES: u64 = 16 << 20;
 /// The longest line that is shown, in bytes.
 const MAX_LINE_BYTES: usize = 500;
 
-/// Returns the lines of a source file below one of these directories, escaped: at the path in the stream,
-/// or at the end of it, the longest first. None if there is none with at least `last_line` lines: then it
-/// is another version.
-pub(crate) fn lines(directories: &[PathBuf], path: &str, last_line: u32) -> Option<Vec<String>> {
+/// A source file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// Its lines, escaped. None if there is no such file, or only another version.
+    pub(crate) lines: Option<Vec<String>>,
+    /// A statement on a version that is or may be another one than that of the code.
+    pub(crate) mismatch: Option<String>,
+}
+
+/// Finds a source file below one of these directories: at the path in the stream, or at the end of it, the
+/// longest first. A file with fewer than `last_line` lines is another version, and one that was modified
+/// after `recorded` may be one.
+pub(crate) fn find(
+    directories: &[PathBuf],
+    path: &str,
+    last_line: u32,
+    recorded: Option<SystemTime>,
+) -> Source {
     let names: Vec<&std::ffi::OsStr> = Path::new(path)
         .components()
         .filter_map(|part| match part {
@@ -23,30 +38,45 @@ pub(crate) fn lines(directories: &[PathBuf], path: &str, last_line: u32) -> Opti
             _ => None,
         })
         .collect();
+    let mut source = Source::default();
     // The compiler's directory rarely exists here: the end of the path is below the user's.
     for start in 0..names.len() {
         let end: PathBuf = names[start..].iter().collect();
         for directory in directories {
-            let Some(text) = read(&directory.join(&end)) else { continue };
+            let file = directory.join(&end);
+            let Some((text, modified)) = read(&file) else { continue };
+            let file = escaped(file.as_os_str().as_encoded_bytes());
             let lines: Vec<String> = text.split(|&byte| byte == b'\n').map(shown).collect();
-            // The stream has no checksum of the source: the number of lines is all there is to compare.
-            if lines.len() >= last_line as usize {
-                return Some(lines);
+            // The stream has no checksum of the source: the number of lines and the time are all there is to
+            // compare.
+            if lines.len() < last_line as usize {
+                let count = lines.len();
+                let message = format!(
+                    "{file}: another version, not shown: it has {count} lines, the code line {last_line}"
+                );
+                source.mismatch.get_or_insert(message);
+                continue;
             }
+            let is_newer = recorded.zip(modified).is_some_and(|(then, modified)| modified > then);
+            let message =
+                || format!("{file}: modified after the recording; its lines may be others");
+            return Source { lines: Some(lines), mismatch: is_newer.then(message) };
         }
     }
-    None
+    source
 }
 
-fn read(path: &Path) -> Option<Vec<u8>> {
+/// Reads a file. Returns its text, and the time at which it was modified.
+fn read(path: &Path) -> Option<(Vec<u8>, Option<SystemTime>)> {
+    let metadata = std::fs::metadata(path).ok()?;
     // A FIFO would block.
-    if !std::fs::metadata(path).ok()?.is_file() {
+    if !metadata.is_file() {
         return None;
     }
     let mut text = Vec::new();
     let file = File::open(path).ok()?;
     let length = file.take(MAX_BYTES + 1).read_to_end(&mut text).ok()?;
-    (length as u64 <= MAX_BYTES).then_some(text)
+    (length as u64 <= MAX_BYTES).then_some((text, metadata.modified().ok()))
 }
 
 /// Returns a line as a terminal can show it.
@@ -69,9 +99,21 @@ mod tests {
         std::fs::create_dir(directory.path().join("src")).unwrap();
         std::fs::write(directory.path().join("src/a.c"), b"one\n\ttwo\x1b[31m\n").unwrap();
         let below = [directory.path().to_owned()];
-        let found = lines(&below, "/build/x/src/a.c", 2).unwrap();
-        assert_eq!(found[..2], ["one".to_owned(), "        two\\x1b[31m".to_owned()]);
-        assert!(lines(&below, "/build/x/src/a.c", 9).is_none(), "another version");
-        assert!(lines(&below, "/build/x/../../b.c", 1).is_none());
+        let found = find(&below, "/build/x/src/a.c", 2, None);
+        let lines = found.lines.unwrap();
+        assert_eq!(lines[..2], ["one".to_owned(), "        two\\x1b[31m".to_owned()]);
+        assert_eq!(found.mismatch, None);
+        assert_eq!(find(&below, "/build/x/../../b.c", 1, None), Source::default());
+    }
+
+    #[test]
+    fn file_of_another_version_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("a.c"), b"one\ntwo\n").unwrap();
+        let below = [directory.path().to_owned()];
+        let short = find(&below, "/build/a.c", 9, None);
+        assert!(short.lines.is_none() && short.mismatch.unwrap().contains("another version"));
+        let newer = find(&below, "/build/a.c", 2, Some(SystemTime::UNIX_EPOCH));
+        assert!(newer.lines.is_some() && newer.mismatch.unwrap().contains("after the recording"));
     }
 }

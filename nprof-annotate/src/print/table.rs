@@ -1,6 +1,7 @@
 //! Functions as tables: a heading for all, then a table for each function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
 
 use nprof_report::heading::heading;
 use nprof_report::layout;
@@ -14,7 +15,7 @@ use crate::print::context::PrintContext;
 use crate::print::sampling::place_of_samples;
 use crate::print::source;
 use crate::rows::annotation::FunctionSums;
-use crate::rows::parts::{InstructionPart, Part, PartKind, parts};
+use crate::rows::parts::{InstructionPart, Part, PartKind, lacks_loops, parts};
 use crate::rows::select::sum_of;
 
 /// Rows without samples that are shown before and after one with samples.
@@ -31,12 +32,16 @@ pub(crate) fn print(context: &PrintContext<'_>) -> String {
         }
         return out;
     }
+    let mut mismatches = BTreeSet::new();
     for function in &selected.functions {
         out.push('\n');
         out.push_str(&heading_of(context, function));
-        out.push_str(&table(context, function));
+        if matches!(args.by, By::Block | By::Loop) && lacks_loops(&function.function) {
+            out.push_str("  its loops are not known: it has too many jumps back\n");
+        }
+        out.push_str(&table(context, function, &mut mismatches));
     }
-    let below = footer(context);
+    let below = footer(context) + &mismatches.into_iter().collect::<String>();
     if !below.is_empty() {
         out.push('\n');
     }
@@ -88,13 +93,17 @@ struct TableLine<'a> {
     names: Vec<String>,
 }
 
-/// Returns the table of a function.
-fn table(context: &PrintContext<'_>, function: &FunctionSums) -> String {
+/// Returns the table of a function. Adds lines on source files of another version.
+fn table(
+    context: &PrintContext<'_>,
+    function: &FunctionSums,
+    mismatches: &mut BTreeSet<String>,
+) -> String {
     let parts = parts(function, context.args.by);
     let start = function.function.start;
     let lines = match context.args.by {
         By::Instruction => instruction_lines(&parts, start),
-        By::Line => source_lines(context, &parts),
+        By::Line => source_lines(context, &parts, mismatches),
         By::Block | By::Loop => block_lines(&parts, start),
     };
     // Loops are few, and their nesting would be lost.
@@ -187,7 +196,11 @@ fn instruction_lines(parts: &[Part], start: u64) -> Vec<TableLine<'_>> {
         last_line = Some(place);
         let space = if arrows.is_empty() { "" } else { " " };
         let address = format!("{:#x}", start.wrapping_add(it.offset.into()));
-        let names = vec![address, format!("{arrows}{space}{}", it.text), line];
+        let text = match &it.called[..] {
+            [] => it.text.clone(),
+            called => format!("{}  ({})", it.text, called.join(", ")),
+        };
+        let names = vec![address, format!("{arrows}{space}{text}"), line];
         lines.push(TableLine { part: Some(part), names });
     }
     lines
@@ -201,7 +214,8 @@ fn block_lines(parts: &[Part], start: u64) -> Vec<TableLine<'_>> {
         let address = |offset: u32| format!("{:#x}", start.wrapping_add(offset.into()));
         let in_loop = match block.in_loop {
             Some(header) => {
-                format!("{}{}", "· ".repeat(block.depth.saturating_sub(1)), address(header))
+                let outer = block.depth.unwrap_or(0).saturating_sub(1);
+                format!("{}{}", "· ".repeat(outer), address(header))
             }
             None => String::new(),
         };
@@ -218,18 +232,27 @@ fn block_lines(parts: &[Part], start: u64) -> Vec<TableLine<'_>> {
 }
 
 /// Returns the lines of a function; with its source, all between the first and the last.
-fn source_lines<'a>(context: &PrintContext<'_>, parts: &'a [Part]) -> Vec<TableLine<'a>> {
+fn source_lines<'a>(
+    context: &PrintContext<'_>,
+    parts: &'a [Part],
+    mismatches: &mut BTreeSet<String>,
+) -> Vec<TableLine<'a>> {
     let mut files: BTreeMap<&str, BTreeMap<u32, &Part>> = BTreeMap::new();
     for part in parts {
         let PartKind::Line(line) = &part.kind else { continue };
         files.entry(line.file.as_deref().unwrap_or("")).or_default().insert(line.line, part);
     }
     let event = context.selected.events.first().map_or(0, |event| event.event);
+    // The first of several recordings: the program was built before it.
+    let starts = context.summary.runs.iter().filter_map(|run| run.head.as_ref()?.utc);
+    let recorded = starts.min().map(|utc| SystemTime::UNIX_EPOCH + Duration::from_nanos(utc));
     let mut lines = Vec::new();
     for (file, parts) in files {
         let name = file.rsplit('/').next().unwrap_or(file);
         let last = parts.keys().next_back().copied().unwrap_or(0);
-        let source = source::lines(&context.args.source_dir, file, last);
+        let found = source::find(&context.args.source_dir, file, last, recorded);
+        mismatches.extend(found.mismatch.map(|mismatch| mismatch + "\n"));
+        let source = found.lines;
         let first = parts.keys().copied().find(|&line| line > 0).unwrap_or(0);
         // Text between lines with code, such as comments, helps to read it.
         let all: Vec<u32> = match &source {

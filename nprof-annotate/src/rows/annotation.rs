@@ -34,6 +34,8 @@ pub(crate) struct FunctionSums {
     pub(crate) total: Vec<Sum>,
     /// True if the `--match` rules about calls hold for a sample.
     pub(crate) is_matched: bool,
+    /// By offset of the last byte of a call, the functions that samples have below it.
+    pub(crate) called: BTreeMap<u32, Vec<Arc<str>>>,
 }
 
 /// The place of a frame in a function.
@@ -67,6 +69,10 @@ pub(crate) struct Annotation {
     places: EpochCache<FrameId, FramePlace>,
     counts: EpochCache<GroupKey, bool>,
     excluded: EpochCache<FrameId, bool>,
+    /// The nodes of which the function was added to those that its caller calls.
+    followed: EpochCache<NodeId, ()>,
+    /// The memory of those functions' names.
+    called_bytes: usize,
     matches: EpochCache<FrameId, bool>,
 }
 
@@ -88,6 +94,8 @@ impl Annotation {
             places: EpochCache::default(),
             counts: EpochCache::default(),
             excluded: EpochCache::default(),
+            followed: EpochCache::default(),
+            called_bytes: 0,
             matches: EpochCache::default(),
         }
     }
@@ -126,6 +134,7 @@ impl Annotation {
             return;
         }
         add_to(&mut self.counted, group.event, sum);
+        self.follow_calls(tables, group.node);
         let frame = tables.node(group.node).map_or(FrameId::NONE, |(_, frame)| frame);
         let Some(place) = self.place(tables, frame) else {
             let name = self.name(tables, frame, group.node);
@@ -138,6 +147,33 @@ impl Annotation {
         let before = function.sums.len();
         function.sums.entry((place.offset, group.event)).or_default().add(sum);
         self.sums += function.sums.len() - before;
+    }
+
+    /// Adds the functions of a stack to those that their callers call.
+    fn follow_calls(&mut self, tables: &Tables, leaf: NodeId) {
+        let mut next = leaf;
+        // Parents have smaller ids than their children, so that the walk ends.
+        while let Some((caller, frame)) = tables.node(next) {
+            let node = std::mem::replace(&mut next, caller);
+            if self.followed.get(tables, &node).is_some() || self.called_bytes > MAX_NAME_BYTES {
+                continue;
+            }
+            let Some((_, from)) = tables.node(caller) else { return };
+            let is_call = tables.frame(from).is_some_and(|from| from.return_address);
+            // The code of the caller may come later, or never.
+            let Some(place) = Some(from).filter(|_| is_call).and_then(|it| self.place(tables, it))
+            else {
+                continue;
+            };
+            self.followed.insert(node, ());
+            let name = self.name(tables, frame, node);
+            let called = &mut self.functions[place.function].called;
+            let names = called.entry(place.offset).or_default();
+            if !names.contains(&name) && names.len() < MAX_CALLED {
+                self.called_bytes += name.len() + size_of::<Arc<str>>();
+                names.push(name);
+            }
+        }
     }
 
     /// Adds samples of a function without code.
@@ -258,11 +294,15 @@ impl Annotation {
         }
         self.bytes += bytes;
         let (function, sums, total) = (Arc::new(function), BTreeMap::new(), Vec::new());
-        self.functions.push(FunctionSums { function, sums, total, is_matched: false });
+        let (is_matched, called) = (false, BTreeMap::new());
+        self.functions.push(FunctionSums { function, sums, total, is_matched, called });
         self.by_code.insert(key, self.functions.len() - 1);
         Some(self.functions.len() - 1)
     }
 }
+
+/// The most functions of an indirect call that are named.
+const MAX_CALLED: usize = 8;
 
 /// The most names of functions without code, and the most memory that they take.
 const MAX_NAMES: usize = 1 << 16;

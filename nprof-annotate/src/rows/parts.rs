@@ -36,6 +36,8 @@ pub(crate) struct InstructionPart {
     pub(crate) offset: u32,
     pub(crate) text: String,
     pub(crate) callee: Option<Arc<str>>,
+    /// The functions that samples have below a call through a register or memory.
+    pub(crate) called: Vec<Arc<str>>,
     /// The instruction that it may jump to, within the function.
     pub(crate) target: Option<u32>,
     /// The function that it was compiled from: an inlined one, or the function itself.
@@ -64,10 +66,15 @@ pub(crate) struct BlockPart {
     pub(crate) instructions: usize,
     /// The start of the innermost loop with the block; of a loop, its own.
     pub(crate) in_loop: Option<u32>,
-    /// The number of loops with it.
-    pub(crate) depth: usize,
+    /// The number of loops with it. None if the function has too many jumps back to find them.
+    pub(crate) depth: Option<usize>,
     /// The lines of its first and last instruction, 0 if unknown.
     pub(crate) lines: (u32, u32),
+}
+
+/// True if the loops of a function are not known, as it has too many jumps back.
+pub(crate) fn lacks_loops(function: &Function) -> bool {
+    graph(&instructions(function)).lacks_loops
 }
 
 /// Returns the parts of a function in order.
@@ -84,8 +91,16 @@ pub(crate) fn parts(sums: &FunctionSums, by: By) -> Vec<Part> {
     }
     match by {
         By::Instruction => {
-            let parts = decoded.into_iter().zip(of_instructions);
-            parts.map(|(decoded, sums)| instruction(function, decoded, sums)).collect()
+            let end = function.bytes.len() as u32;
+            let ends: Vec<u32> = decoded.iter().skip(1).map(|it| it.offset).chain([end]).collect();
+            let parts = decoded.into_iter().zip(ends).zip(of_instructions);
+            let part = |((decoded, end), of_instruction): ((Decoded, u32), _)| {
+                let called =
+                    sums.called.get(&end.wrapping_sub(1)).filter(|_| decoded.is_indirect_call);
+                let called = called.cloned().unwrap_or_default();
+                instruction(function, decoded, called, of_instruction)
+            };
+            parts.map(part).collect()
         }
         By::Line => lines(function, &decoded, &of_instructions),
         By::Block => {
@@ -94,7 +109,7 @@ pub(crate) fn parts(sums: &FunctionSums, by: By) -> Vec<Part> {
             blocks
                 .map(|block| {
                     let in_loop = graph.blocks[block].innermost;
-                    let depth = graph.blocks[block].depth;
+                    let depth = Some(graph.blocks[block].depth).filter(|_| !graph.lacks_loops);
                     let part =
                         Extent { function, decoded: &decoded, graph: &graph, in_loop, depth };
                     part.of(&[block], &of_instructions)
@@ -105,7 +120,7 @@ pub(crate) fn parts(sums: &FunctionSums, by: By) -> Vec<Part> {
             let graph = graph(&decoded);
             let of_loop = |index: usize| {
                 let found = &graph.loops[index];
-                let (in_loop, depth) = (Some(index), found.depth);
+                let (in_loop, depth) = (Some(index), Some(found.depth));
                 let part = Extent { function, decoded: &decoded, graph: &graph, in_loop, depth };
                 part.of(&found.blocks, &of_instructions)
             };
@@ -113,14 +128,19 @@ pub(crate) fn parts(sums: &FunctionSums, by: By) -> Vec<Part> {
             // In the order of addresses, a loop before those within it.
             parts.sort_by_key(|part| match &part.kind {
                 PartKind::Block(block) => (block.in_loop, block.depth),
-                _ => (None, 0),
+                _ => (None, None),
             });
             parts
         }
     }
 }
 
-fn instruction(function: &Function, decoded: Decoded, sums: Vec<Sum>) -> Part {
+fn instruction(
+    function: &Function,
+    decoded: Decoded,
+    called: Vec<Arc<str>>,
+    sums: Vec<Sum>,
+) -> Part {
     let target = match decoded.flow {
         Flow::Branch(target) | Flow::Jump(target) => target,
         Flow::Next | Flow::End => None,
@@ -130,6 +150,7 @@ fn instruction(function: &Function, decoded: Decoded, sums: Vec<Sum>) -> Part {
     let kind = PartKind::Instruction(InstructionPart {
         offset: decoded.offset,
         callee: function.callee(decoded.offset).cloned(),
+        called,
         text: decoded.text,
         target,
         inlined: place.function,
@@ -172,7 +193,7 @@ struct Extent<'a> {
     decoded: &'a [Decoded],
     graph: &'a Graph,
     in_loop: Option<usize>,
-    depth: usize,
+    depth: Option<usize>,
 }
 
 impl Extent<'_> {

@@ -50,6 +50,8 @@ pub(crate) fn select(
         selected.all_events.push(ReportedEvent { event, whole, counted });
     }
     let mut functions: Vec<&FunctionSums> = annotation.functions().iter().collect();
+    // Those without samples of their own only call others.
+    functions.retain(|function| !function.total.is_empty());
     // By names, too, so that equal functions have one order in every run.
     functions.sort_by_key(|function| {
         let sums = selected.all_events.iter().map(|event| {
