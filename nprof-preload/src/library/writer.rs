@@ -106,6 +106,9 @@ pub(super) fn reserve<'a>(
         // Before the reservation: a handler between the two must not wait.
         thread.writing.store(level as u32 + 1, Relaxed);
         compiler_fence(SeqCst);
+        // Again: a handler before that store has written its own record at this level.
+        unfinished.begin(caller);
+        compiler_fence(SeqCst);
         if header.head.0.compare_exchange_weak(head, place.end, Relaxed, Relaxed).is_err() {
             thread.writing.store(level as u32, Relaxed);
             continue;
