@@ -255,11 +255,12 @@ impl<S: Sink> Converter<S> {
     /// last part is oldest.
     pub(crate) fn write_ongoing(&mut self, threads: &[Progress], until_ns: u64) {
         let mut due = Vec::new();
-        // A thread that was woken is written when it runs, which divides its wait.
-        for thread in threads.iter().filter(|thread| !thread.is_woken()) {
+        for thread in threads {
             let Some((since_ns, _)) = thread.wait() else { continue };
-            if until_ns.saturating_sub(since_ns) > ONGOING_MIN_NS {
-                self.take_capture(thread, since_ns, until_ns);
+            // The kernel reports a stack once, and later than `until_ns`: the wait may not be due yet.
+            self.take_capture(thread, since_ns, until_ns);
+            // A thread that was woken is written when it runs, which divides its wait.
+            if !thread.is_woken() && until_ns.saturating_sub(since_ns) > ONGOING_MIN_NS {
                 due.push((self.written_until_ns(thread.tid, since_ns), since_ns, thread));
             }
         }

@@ -232,8 +232,11 @@ impl WaitTracer {
         for tid in threads {
             self.insert(tid, &thread)?;
         }
-        // The program reads the states of all threads at once; procfs has two files for each.
-        self.progress().map(drop)
+        // The program reads the states of all threads at once; procfs has two files for each. A stack
+        // would be read here, once, and be lost.
+        self.capture_from(u64::MAX)?;
+        self.progress()?;
+        self.capture_from(CAPTURE_AFTER_NS)
     }
 
     fn insert(&self, tid: u32, thread: &MeasuredThread) -> anyhow::Result<()> {
