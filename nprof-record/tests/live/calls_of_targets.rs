@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::calls::{Calls, compiled, list, record_calls};
-use crate::support::{Directory, recorder};
+use crate::support::{ControlGroup, Directory, recorder};
 use crate::symbols::Symbols;
 
 /// Calls `f` 1000 times for each byte that it reads, 100 times in another thread and 10 times in a child,
@@ -44,7 +44,7 @@ int main(void) {
 /// The calls for a byte.
 const CALLS_OF_A_BYTE: u64 = 1110;
 
-/// Calls f0 to f19 in turn, each for a tenth of a second, and prints its calls.
+/// Calls f0 to f9 in turn, each 200 times in a tenth of a second.
 const IN_TURN: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -168,18 +168,12 @@ fn calls_of_all_processes_are_counted_with_the_system() {
 #[test]
 fn calls_of_a_control_group_are_those_of_its_processes() {
     let Some((directory, program, symbols, list)) = driven("calls-group") else { return };
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let root = mounts.find_map(|mount| (mount.get(2)? == &"cgroup2").then(|| mount[1].to_owned()));
-    let group = format!("{}/nprof-test-{}", root.unwrap_or_default(), std::process::id());
-    if fs::create_dir(&group).is_err() {
-        return eprintln!("SKIPPED: no control group can be created");
-    }
-    let script = format!("echo $$ > {group}/cgroup.procs && exec {program}");
+    let Some(group) = ControlGroup::new("calls") else { return };
+    let script = format!("echo $$ > {}/cgroup.procs && exec {program}", group.0);
     let mut running = Driven::start(Command::new("sh").args(["-c", &script]));
     let mut other = Driven::start(&mut Command::new(&program));
     let stream = directory.path("stream");
-    let started = started(&["--calls", &list, "-o", &stream, "--cgroup", &group], &stream);
+    let started = started(&["--calls", &list, "-o", &stream, "--cgroup", &group.0], &stream);
     if started.is_some() {
         running.call();
         other.call();
@@ -188,7 +182,6 @@ fn calls_of_a_control_group_are_those_of_its_processes() {
     other.end();
     let was_started = started.is_some();
     started.into_iter().for_each(interrupt);
-    fs::remove_dir(&group).expect("an empty group");
     if was_started {
         assert_eq!(Calls::from_file(&stream, &symbols).of("f"), CALLS_OF_A_BYTE);
     }

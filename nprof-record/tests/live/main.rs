@@ -33,8 +33,9 @@ mod java;
 mod calls;
 // Calls of running processes, control groups, the system, after a delay, on further CPUs.
 mod calls_of_targets;
-// Losses: lost samples and lost records of mappings, told apart.
+// Heap events of programs whose bytes, calls and leaks are known by construction.
 mod heap_truth;
+// Losses: lost samples and lost records of mappings, told apart.
 mod losses;
 mod missed_allocations;
 // Names of code generated at run time: perf maps, jitdumps, BPF programs.

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::tables::Tables;
@@ -102,6 +103,46 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A control group of one test, removed on drop.
+pub(crate) struct ControlGroup(pub(crate) String);
+
+impl ControlGroup {
+    /// Creates a group. None if none can be created, which is printed.
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
+        let mount = mount.and_then(|line| line.split(' ').nth(4));
+        let group = mount.map(|mount| format!("{mount}/nprof-{name}-{}", std::process::id()));
+        let created = group.filter(|group| fs::create_dir(group).is_ok());
+        if created.is_none() {
+            eprintln!("SKIPPED: no control group can be created");
+        }
+        created.map(Self)
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // The kernel removes a task from its group a moment after its parent has waited for it.
+        for _ in 0..1000 {
+            match fs::remove_dir(&self.0) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Waits until a process executes `sleep` and sleeps, or has ended.
+pub(crate) fn wait_until_asleep(pid: u32) {
+    let is_starting = |stat: String| !stat.contains("(sleep) S") && !stat.contains(") Z");
+    while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(is_starting) {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

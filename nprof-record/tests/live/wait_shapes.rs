@@ -1,11 +1,10 @@
 //! Waits of odd lengths and numbers, with truth by construction: in step with the period, one long wait
 //! among many short ones, many idle threads, lost samples, a control group.
 
-use std::fs;
 use std::process::Command;
 
 use crate::attach::Running;
-use crate::support::Directory;
+use crate::support::{ControlGroup, Directory, wait_until_asleep};
 use crate::waiting::{PERIOD_NS, Recording, Times};
 
 /// Returns the sum of the weights of waits in each of two functions.
@@ -223,43 +222,18 @@ fn waits_that_a_stopped_recorder_loses_are_counted() {
     assert!(weight < exact, "{weight} of {exact}");
 }
 
-/// Returns a new control group, removed by [`remove`]. None if none can be created.
-fn new_group() -> Option<String> {
-    let groups = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mount = groups.lines().find(|line| line.contains(" - cgroup2 "))?.split(' ').nth(4)?;
-    let group = format!("{mount}/nprof-test-{}", std::process::id());
-    fs::create_dir(&group).ok()?;
-    Some(group)
-}
-
 #[test]
 fn waits_of_a_control_group_are_those_of_its_tasks() {
-    let Some(group) = new_group() else {
-        return eprintln!("SKIPPED: no control group can be created");
-    };
-    let sleep = |name: &str| {
-        let enter = format!("echo $$ > {group}/{name} && exec sleep 60");
-        Command::new("sh").args(["-c", &enter]).spawn().expect("a shell")
-    };
-    let mut inside = sleep("cgroup.procs");
+    let Some(group) = ControlGroup::new("waits") else { return };
+    let enter = format!("echo $$ > {}/cgroup.procs && exec sleep 60", group.0);
+    let mut inside = Command::new("sh").args(["-c", &enter]).spawn().expect("a shell");
     let mut outside = Command::new("sleep").arg("61").spawn().expect("it is installed");
     // The shell enters the group before it executes sleep.
-    let pid = inside.id().to_string();
-    let tasks = || fs::read_to_string(format!("{group}/cgroup.procs")).unwrap_or_default();
-    while !tasks().lines().any(|line| line == pid) {
-        std::thread::yield_now();
-    }
-    let words = ["-e", "wait", "--cgroup", &group, "-d", "1.5"];
+    wait_until_asleep(inside.id());
+    let words = ["-e", "wait", "--cgroup", &group.0, "-d", "1.5"];
     let recording = Recording::of(Directory::new("waits-cgroup"), &words);
     for child in [&mut inside, &mut outside] {
         child.kill().and_then(|()| child.wait()).expect("it was started");
-    }
-    // The kernel removes the task from the group a moment after its parent has waited for it.
-    while fs::remove_dir(&group).is_err()
-        && tasks().is_empty()
-        && fs::exists(&group).unwrap_or(false)
-    {
-        std::thread::yield_now();
     }
     let Some(recording) = recording else { return };
     let [times] = &recording.times[..] else { panic!("{} threads", recording.times.len()) };

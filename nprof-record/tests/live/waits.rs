@@ -7,7 +7,7 @@ use std::process::Command;
 
 use nprof_stream::Mark;
 
-use crate::support::{Directory, stderr};
+use crate::support::{Directory, stderr, wait_until_asleep};
 use crate::waiting::{Observation, PERIOD_NS, Recording, Times};
 
 /// Eight threads that sleep in two lengths, and print the time that they slept in ns.
@@ -73,6 +73,7 @@ fn weights_are_the_time_that_a_program_slept() {
 fn thread_that_waits_all_the_time_is_recorded_in_parts() {
     let mut hung = Command::new("sleep").arg("60").spawn().expect("it is installed");
     let pid = hung.id().to_string();
+    wait_until_asleep(hung.id());
     let words = ["-e", "wait", "-p", &pid, "-d", "2.5"];
     let recording = Recording::of(Directory::new("waits-hung"), &words);
     hung.kill().and_then(|()| hung.wait()).expect("it was started");

@@ -9,6 +9,7 @@ use nprof_stream::Mark;
 
 use crate::support::{
     Directory, copy_recorder, record, record_as_other_user_with, recorder, stderr,
+    wait_until_asleep,
 };
 use crate::waiting::{PERIOD_NS, Recording, Times};
 use crate::waits::{EPOLL, SLEEPER, SPINNERS};
@@ -91,10 +92,7 @@ fn ordinary_user_sees_where_a_hung_process_waits() {
         return eprintln!("SKIPPED: there is no setpriv");
     };
     let pid = hung.id().to_string();
-    // setpriv has become sleep.
-    while fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm != "sleep\n") {
-        std::thread::yield_now();
-    }
+    wait_until_asleep(hung.id());
     let file = directory.path("out");
     let recorder = directory.path("nprof-record");
     copy_recorder(&recorder);
