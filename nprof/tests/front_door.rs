@@ -118,11 +118,11 @@ const READY: &str = "while ! [ -e ready ]; do sleep 0.1; done";
 
 /// Asserts that `report` has the report of a complete recording `x`.
 #[track_caller]
-fn assert_reported(shell: &Shell, what: &str) {
+fn assert_reported(shell: &Shell, case: &str) {
     let report = String::from_utf8_lossy(&shell.read("report")).into_owned();
     let has = |text| report.contains(text);
-    assert!(has("samples: ") && has("recorded in x"), "{what}: {report}");
-    assert!(shell.run("nprof format check x").quiet().contains("complete"), "{what}");
+    assert!(has("samples: ") && has("recorded in x"), "{case}: {report}");
+    assert!(shell.run("nprof format check x").quiet().contains("complete"), "{case}");
 }
 
 #[test]
