@@ -67,7 +67,8 @@ function short_name(name) {
   let short = '', depth = 0;
   for (let i = 0; i < name.length; i++) {
     const c = name[i];
-    const isOperator = /operator[<>()-]{0,2}$/.test(short) && depth === 0;
+    // The end is enough, and quick for long names.
+    const isOperator = depth === 0 && /operator[<>()-]{0,2}$/.test(short.slice(-10));
     if ((c === '<' || c === '(') && !isOperator && !name.startsWith('(anonymous', i) && short !== '') depth++;
     else if ((c === '>' || c === ')') && depth > 0) depth--;
     else if (depth === 0) short += c;

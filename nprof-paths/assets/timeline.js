@@ -81,7 +81,8 @@ class Timeline {
     const isOn = this.tracks.size === 0 || this.tracks.has(track);
     context.fillStyle = isOn ? colors.muted : colors.off;
     if (this.tracks.has(track)) context.fillStyle = colors.accent;
-    let label = profile.tracks[track];
+    // No more letters fit, and names can be long.
+    let label = profile.tracks[track].slice(0, LABEL);
     while (label.length > 3 && context.measureText(label).width > LABEL - 20) label = label.slice(0, -2) + '…';
     context.fillText(label, 14, y + TRACK / 2);
     context.fillStyle = isOn ? colors.accent : colors.line;
