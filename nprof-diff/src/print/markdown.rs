@@ -3,6 +3,8 @@
 
 use std::io::{self, Write};
 
+use nprof_report::layout::cut_middle;
+
 use crate::compare::fail_on::{self, Bound, DiffResult};
 use crate::compare::observed::SideTotals;
 use crate::compare::row::{Metric, Row};
@@ -79,7 +81,7 @@ fn print_sides(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     for (side, totals) in [(base, diff.base), (new, diff.new)] {
         let counts = format!("{} | {} |", totals.runs, totals.sum.samples);
         let amounts = unit.map(|unit| amounts(report, unit, side, totals)).unwrap_or_default();
-        let command = code(&heading::subject(side));
+        let command = cell(&cut_middle(&heading::subject(side), NAME_WIDTH));
         writeln!(out, "| {} | {command} | {counts}{amounts}", side.name)?;
     }
     Ok(())
@@ -120,7 +122,7 @@ fn print_changes(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<()>
     }
     for group in Group::all() {
         for (_, row) in printed.iter().filter(|(other, _)| *other == group) {
-            let name = code(&row_name(report.keys, row.key, Some(NAME_WIDTH), 0));
+            let name = cell(&row_name(report.keys, row.key, Some(NAME_WIDTH), 0));
             let mut first = format!("{} | {name}", group.title(unit));
             for (label, metric) in metrics(row) {
                 let cells = cells(metric, unit);
@@ -175,9 +177,13 @@ fn cells(metric: &Metric, unit: Option<AmountUnit>) -> String {
     cells.join(" | ")
 }
 
-/// Returns text as code, in which only backquotes have a meaning; and `|`, in a table.
+/// Returns text as code in a cell of a table, in which `|` has a meaning, too.
+fn cell(text: &str) -> String {
+    code(text).replace('|', "\\|")
+}
+
+/// Returns text as code, in which only backquotes have a meaning.
 fn code(text: &str) -> String {
-    let text = text.replace('|', "\\|");
     let mut longest = 0;
     for run in text.split(|c| c != '`') {
         longest = longest.max(run.len());
@@ -213,7 +219,8 @@ mod tests {
     #[test]
     fn code_ends_at_no_character_of_its_text() {
         assert_eq!(code("f(int)"), "`f(int)`");
-        assert_eq!(code("a|b"), "`a\\|b`");
+        assert_eq!(code("a|b"), "`a|b`");
+        assert_eq!(cell("a|b"), "`a\\|b`");
         assert_eq!(code("`<script>``"), "``` `<script>`` ```");
     }
 
