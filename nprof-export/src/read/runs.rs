@@ -1,5 +1,7 @@
 //! The runs of the streams, and the runs of tasks in merged streams. Pure.
 
+use std::collections::BTreeMap;
+
 use nprof_stream::escape::escaped;
 use nprof_stream::{Extras, Head, Lost, Record, RunId, TaskId};
 use rustc_hash::FxHashMap;
@@ -11,10 +13,10 @@ use crate::model::Run;
 pub(super) struct Runs {
     runs: Vec<Run>,
     numbers: FxHashMap<RunId, u32>,
-    /// The run of the current segment; of merged segments the first one.
-    current: u32,
-    /// The first run of the current input.
-    first_of_input: usize,
+    /// The run of the current segment; of merged segments the first one. None before the head of an input.
+    current: Option<u32>,
+    /// The runs of the current input, and whether an earlier one has them.
+    of_input: BTreeMap<u32, bool>,
     /// The runs of tasks that name one.
     of_tasks: FxHashMap<TaskId, u32>,
 }
@@ -25,7 +27,7 @@ impl Runs {
         match record {
             Record::Head(head) => {
                 self.of_tasks.clear();
-                self.current = self.number(head);
+                self.current = Some(self.number(head));
             }
             Record::Run(head) => {
                 self.number(head);
@@ -55,7 +57,9 @@ impl Runs {
                 end: i64::MIN,
                 ..Run::default()
             });
+            self.of_input.insert(number, false);
         }
+        self.of_input.entry(number).or_insert(true);
         number
     }
 
@@ -69,11 +73,13 @@ impl Runs {
 
     /// Returns the run of a task.
     pub(super) fn of_task(&mut self, task: TaskId) -> u32 {
-        // Damage can hide the head of a stream.
-        if self.runs.is_empty() {
-            self.number(&Head::default());
+        if let Some(&run) = self.of_tasks.get(&task) {
+            return run;
         }
-        self.of_tasks.get(&task).copied().unwrap_or(self.current)
+        // Damage can hide the head of a stream.
+        let run = self.current.unwrap_or_else(|| self.number(&Head::default()));
+        self.current = Some(run);
+        run
     }
 
     /// Notes the time of samples of a run.
@@ -94,15 +100,52 @@ impl Runs {
 
     /// Ends an input.
     pub(super) fn end_input(&mut self, is_complete: bool) {
-        for run in &mut self.runs[self.first_of_input..] {
-            run.is_complete = is_complete;
+        for (number, is_earlier) in std::mem::take(&mut self.of_input) {
+            let run = &mut self.runs[number as usize];
+            run.is_complete = is_complete && (run.is_complete || !is_earlier);
         }
-        self.first_of_input = self.runs.len();
+        self.current = None;
         self.of_tasks.clear();
     }
 
     /// Returns the runs.
     pub(super) fn finish(self) -> Vec<Run> {
         self.runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(run: u64) -> Record<'static> {
+        Record::Head(Box::new(Head { run: RunId(run), ..Head::default() }))
+    }
+
+    #[test]
+    fn samples_without_a_head_are_not_those_of_the_input_before() {
+        let mut runs = Runs::default();
+        runs.take(&head(7));
+        assert_eq!(runs.of_task(TaskId(1)), 0);
+        runs.end_input(true);
+        assert_eq!(runs.of_task(TaskId(1)), 1);
+        runs.end_input(false);
+        let ids: Vec<(u64, bool)> =
+            runs.finish().iter().map(|run| (run.id, run.is_complete)).collect();
+        assert_eq!(ids, [(7, true), (0, false)]);
+    }
+
+    #[test]
+    fn run_of_two_inputs_is_complete_if_both_are() {
+        for (inputs, expected) in
+            [([true, true], true), ([true, false], false), ([false, true], false)]
+        {
+            let mut runs = Runs::default();
+            for is_complete in inputs {
+                runs.take(&head(7));
+                runs.end_input(is_complete);
+            }
+            assert_eq!(runs.finish()[0].is_complete, expected, "{inputs:?}");
+        }
     }
 }
