@@ -125,6 +125,34 @@ fn windows_divide_the_samples() {
 }
 
 #[test]
+fn names_of_one_stream_are_kept_if_another_has_none() {
+    let stream = |number: u8, status: &str| {
+        format!(
+            "@nprof\t1.1\trun={number:#x}\tservice=api\n\
+             @event\tid=1\tname=cycles\tperiod={number}\n\
+             I\t1\telf\t0011\t/bin/prog\nF\t1\t1\t0x1010\tu\nU\t1\tmain\t-\n{status}\
+             N\t1\t0\t1\nS\t5\t1\t0\t-\t1\t1\t1\n"
+        )
+    };
+    let directory = TempDir::new().unwrap();
+    let named = directory.path().join("named");
+    let unnamed = directory.path().join("unnamed");
+    std::fs::write(&named, stream(1, "Y\t1\tnamed\t1,0,0,0\n")).unwrap();
+    std::fs::write(&unnamed, stream(2, "")).unwrap();
+    let out = directory.path().join("out");
+    for files in [[&named, &unnamed], [&unnamed, &named]] {
+        export(&out, &files.map(|file| file.to_str().unwrap()), b"");
+        let names = rows(&out, "symbols");
+        assert_eq!(names.len(), 1, "{names:?}");
+        assert_eq!(names[0]["function"], "\"main\"");
+        let mut periods: Vec<i64> =
+            rows(&out, "runs").iter().map(|row| number(row, "period")).collect();
+        periods.sort_unstable();
+        assert_eq!(periods, [1, 2]);
+    }
+}
+
+#[test]
 fn incomplete_stream_is_exported_and_marked() {
     let directory = TempDir::new().unwrap();
     let whole = on_host("0x2", "a");

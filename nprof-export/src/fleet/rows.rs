@@ -1,6 +1,6 @@
 //! From the samples of a partition to the rows of its tables. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use nprof_stream::escape::escaped;
 use parquet::data_type::ByteArray;
@@ -16,27 +16,30 @@ pub(super) fn tables(
     frame_ids: &[i64],
     partition: &Partition<'_>,
 ) -> [Table; 5] {
-    // By id, so that equal stacks of several images are one row: leaf first.
-    let mut stacks: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
+    // By id, so that equal stacks of several images are one row.
+    let mut stacks: BTreeMap<i64, Option<u32>> = BTreeMap::new();
     let mut stack_ids: BTreeMap<Option<u32>, i64> = BTreeMap::new();
+    // Frames with equal ids are equal, apart from their names: a stream may have names for some only.
+    let mut frames: BTreeMap<i64, &Frame> = BTreeMap::new();
     for sample in &partition.samples {
         stack_ids.entry(sample.stack).or_insert_with(|| {
-            let frames: Vec<u32> = profile.frame_numbers_of(sample.stack).collect();
-            let ids: Vec<i64> = frames.iter().map(|&frame| frame_ids[frame as usize]).collect();
+            let mut ids = Vec::new();
+            for number in profile.frame_numbers_of(sample.stack) {
+                let (id, frame) = (frame_ids[number as usize], &profile.frames[number as usize]);
+                let kept = frames.entry(id).or_insert(frame);
+                if frame.is_named > kept.is_named {
+                    *kept = frame;
+                }
+                ids.push(id);
+            }
             let id = id::of_stack(&ids);
-            stacks.insert(id, frames);
+            stacks.insert(id, sample.stack);
             id
         });
     }
-    let frames: BTreeSet<u32> = stacks.values().flatten().copied().collect();
-    // Frames with equal ids are equal, apart from their names.
-    let frames: BTreeMap<i64, &Frame> = frames
-        .into_iter()
-        .map(|frame| (frame_ids[frame as usize], &profile.frames[frame as usize]))
-        .collect();
     [
         samples_table(profile, partition, &stack_ids),
-        stacks_table(&stacks, frame_ids),
+        stacks_table(profile, &stacks, frame_ids),
         frames_table(profile, &frames),
         symbols_table(profile, &frames),
         runs_table(profile, partition),
@@ -103,10 +106,15 @@ fn samples_table(
     }
 }
 
-fn stacks_table(stacks: &BTreeMap<i64, Vec<u32>>, frame_ids: &[i64]) -> Table {
+fn stacks_table(
+    profile: &Profile,
+    stacks: &BTreeMap<i64, Option<u32>>,
+    frame_ids: &[i64],
+) -> Table {
     let (mut ids, mut positions, mut frames) = (Vec::new(), Vec::new(), Vec::new());
-    for (&id, stack) in stacks {
-        for (position, &frame) in stack.iter().enumerate() {
+    for (&id, &stack) in stacks {
+        // Leaf first.
+        for (position, frame) in profile.frame_numbers_of(stack).enumerate() {
             ids.push(id);
             positions.push(position as i32);
             frames.push(frame_ids[frame as usize]);

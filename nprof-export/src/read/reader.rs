@@ -296,9 +296,13 @@ impl ProfileReader {
     fn event(&mut self, id: EventId) -> u32 {
         let damaged = || Event { name: b"[damaged]".to_vec(), ..Event::default() };
         let event = self.tables.event(id).cloned().unwrap_or_else(damaged);
+        // Parquet files have the period and the frequency of each run.
+        let has_periods = matches!(self.sampling, Sampling::Windows(_));
         let same = |other: &Event| {
-            (&other.name, &other.unit, &other.measure, &other.scope)
-                == (&event.name, &event.unit, &event.measure, &event.scope)
+            (&other.name, &other.unit, &other.measure, &other.scope, &other.scaled)
+                == (&event.name, &event.unit, &event.measure, &event.scope, &event.scaled)
+                && (!has_periods
+                    || (other.period, other.frequency) == (event.period, event.frequency))
         };
         if let Some(index) = self.events.iter().position(same) {
             return index as u32;
