@@ -153,6 +153,23 @@ fn names_of_one_stream_are_kept_if_another_has_none() {
 }
 
 #[test]
+fn samples_at_each_depth_of_a_recursion_are_refused_before_they_fill_the_memory() {
+    let mut stream =
+        "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=cycles\nI\t1\telf\t0011\t/bin/prog\n\
+         F\t1\t1\t0x1010\tu,ra\n"
+            .to_owned();
+    for node in 1..9000 {
+        stream += &format!("N\t{node}\t{}\t1\nS\t5\t1\t0\t-\t{node}\t1\t1\n", node - 1);
+    }
+    let directory = TempDir::new().unwrap();
+    let out = directory.path().join("out");
+    let args = ["--to", "parquet", "-o", out.to_str().unwrap()];
+    let message = tool().refusal(&args, stream.as_bytes());
+    assert!(message.contains("rows of stacks; export shorter recordings"), "{message}");
+    assert!(!out.exists());
+}
+
+#[test]
 fn incomplete_stream_is_exported_and_marked() {
     let directory = TempDir::new().unwrap();
     let whole = on_host("0x2", "a");
@@ -167,5 +184,5 @@ fn directory_is_required_and_errors_name_the_file() {
     let file = directory.path().join("file");
     std::fs::write(&file, b"").unwrap();
     let message = tool().refusal(&["--to", "parquet", "-o", file.to_str().unwrap()], &waits());
-    assert!(message.contains("file/samples"), "{message}");
+    assert!(message.contains("/file: "), "{message}");
 }

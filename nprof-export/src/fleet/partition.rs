@@ -27,6 +27,12 @@ impl Partition<'_> {
         runs.into_iter()
     }
 
+    /// Returns the frames of all stacks, given the depth of each.
+    pub(super) fn stack_rows(&self, depths: &[u32]) -> u64 {
+        let stacks: BTreeSet<u32> = self.samples.iter().filter_map(|sample| sample.stack).collect();
+        stacks.iter().map(|&stack| u64::from(depths[stack as usize])).sum()
+    }
+
     /// Returns the folders below that of a table, in the spelling of Hive, which engines read as columns.
     pub(super) fn folder(&self) -> PathBuf {
         let mut service = format!("service={}", encoded(&self.service));
@@ -41,7 +47,8 @@ pub(super) fn partitions(profile: &Profile) -> Vec<Partition<'_>> {
     let mut partitions: BTreeMap<(i64, String), Vec<&Sample>> = BTreeMap::new();
     let services: Vec<String> = profile.runs.iter().map(|run| service(profile, run)).collect();
     for sample in &profile.samples {
-        let day = sample.time.div_euclid(NS_PER_DAY);
+        // Times before 1970, as of damage, are of its first day.
+        let day = sample.time.div_euclid(NS_PER_DAY).max(0);
         let service = services.get(sample.run as usize).cloned().unwrap_or_default();
         partitions.entry((day, service)).or_default().push(sample);
     }

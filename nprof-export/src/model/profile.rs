@@ -221,4 +221,16 @@ impl Profile {
         let numbers = std::iter::successors(stack, |&stack| self.stacks[stack as usize].parent);
         numbers.map(|stack| self.stacks[stack as usize].frame)
     }
+
+    /// Returns the number of frames of each stack.
+    #[cfg_attr(not(feature = "parquet"), expect(dead_code, reason = "for Parquet"))]
+    pub(crate) fn depths(&self) -> Vec<u32> {
+        let mut depths = Vec::with_capacity(self.stacks.len());
+        for stack in &self.stacks {
+            // A parent has a lower index.
+            let above = stack.parent.map_or(0, |parent| depths[parent as usize]);
+            depths.push(above + 1);
+        }
+        depths
+    }
 }
