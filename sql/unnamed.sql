@@ -1,6 +1,8 @@
 -- Frames without names, as a stream: the input of nprof-symbolize. See docs/fleet.md.
 --
---     duckdb -noheader -list -c ".read unnamed.sql" | nprof-symbolize | nprof-export --to parquet -o DIR
+--     duckdb -noheader -list -init views.sql -c ".read unnamed.sql" > frames.txt
+--
+-- The id of the run is that of its frames: the files of a later pass do not replace those of an earlier one.
 
 with wanted as (
     select f.*, row_number() over (order by build_id, image, file_offset, frame_id) as id
@@ -11,7 +13,8 @@ images as (
            row_number() over (order by kind, build_id, image) as image_id
     from wanted group by kind, build_id, image),
 lines as (
-    select 0 as part, 0 as id, '@nprof\t1.1\trun=0x0\tcommand=unnamed' as line
+    select 0 as part, 0 as id, '@nprof\t1.1\trun=0x' || lower(to_hex(coalesce(bit_xor(frame_id), 0)))
+        || '\tcommand=unnamed' as line from wanted
     union all select 1, 0, '@event\tid=1\tname=frames'
     union all select 2, image_id, 'I\t' || image_id || '\t' || kind || '\t' || build_id || '\t' || path
     from images

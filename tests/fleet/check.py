@@ -172,6 +172,8 @@ def check_recorded(work):
     names.write_bytes(run('nprof-symbolize', frames))
     export(work / 'names', names)
     run('cp', '-r', work / 'names/symbols', work / 'later')
+    # A later pass has files of its own.
+    assert by_duckdb(work / 'later', *scripts('unnamed'))[0] != rows[0], rows[0]
     check_flat(work / 'later', [named], 'named later')
 
 

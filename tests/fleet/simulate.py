@@ -72,7 +72,7 @@ def main():
             a, b = generator.randrange(STACKS), generator.randrange(STACKS)
             order[a], order[b] = order[b], order[a]
         for hour in range(hours):
-            lines, records = list(head(host, hour, nodes)), 0
+            lines = list(head(host, hour, nodes))
             records = len(lines) - 1
             count = 0
             for line, number in samples(generator, order, leaves, cumulative, rate):
