@@ -194,7 +194,7 @@ fn select_kept(
         }
         !is_small
     });
-    let adds_up = selected.adds_up;
+    let added = selected.adds_up.then_some(&selected.events[..]);
     // Groups are sorted by the self of the first event, or of all.
     let mut sums: FxHashMap<Vec<Arc<str>>, u64> = FxHashMap::default();
     let first = events.first().filter(|_| groups.columns > 0 && !groups.in_time);
@@ -202,7 +202,8 @@ fn select_kept(
         for row in &rows {
             let sum = sums.entry(row.names[..groups.columns].to_vec()).or_default();
             let self_ = row.tally(event).self_.weight;
-            *sum = sum.saturating_add(if adds_up { in_all(row, Metric::Self_) } else { self_ });
+            let added = added.map(|added| in_all(added, row, Metric::Self_));
+            *sum = sum.saturating_add(added.unwrap_or(self_));
         }
     }
     let group = |row: &FlatRow| sums.get(&row.names[..groups.columns]);
@@ -210,7 +211,7 @@ fn select_kept(
         let of_groups = group(b)
             .cmp(&group(a))
             .then_with(|| by_names(&a.names[..groups.columns], &b.names[..groups.columns]));
-        of_groups.then_with(|| in_group(a, b, sort, adds_up))
+        of_groups.then_with(|| in_group(a, b, sort, added))
     });
     let Some(count) = limits.rows else {
         selected.rows = rows;
@@ -237,10 +238,10 @@ fn select_kept(
     }
 }
 
-/// Orders the rows of a group.
-fn in_group(a: &FlatRow, b: &FlatRow, sort: Sort, adds_up: bool) -> Ordering {
+/// Orders the rows of a group: by the sum of the events in `added`, if there are any.
+fn in_group(a: &FlatRow, b: &FlatRow, sort: Sort, added: Option<&[ReportedEvent]>) -> Ordering {
     let names = || by_names(&a.names, &b.names);
-    let in_all = |row| if adds_up { in_all(row, sort.sort_metric()) } else { 0 };
+    let in_all = |row| added.map(|added| in_all(added, row, sort.sort_metric()));
     match sort {
         Sort::Name => names(),
         Sort::Self_ | Sort::Total => {
@@ -275,9 +276,9 @@ pub(crate) fn in_events<'a>(
     })
 }
 
-/// Returns the weight of a row in all events together.
-fn in_all(row: &FlatRow, metric: Metric) -> u64 {
-    let weights = row.tallies.iter().map(|(_, tally)| metric.of(tally).weight);
+/// Returns the weight of a row in these events together.
+fn in_all(events: &[ReportedEvent], row: &FlatRow, metric: Metric) -> u64 {
+    let weights = in_events(events, row).map(|(_, tally)| metric.of(tally).weight);
     weights.fold(0, u64::saturating_add)
 }
 
@@ -422,6 +423,8 @@ mod tests {
         let with = |name: &str, first: u64, second: u64| {
             let mut row = row(name, first, first);
             row.tallies.push((1, Tally { self_: sum(second), total: sum(second) }));
+            // The event that others are divided by is not among the events.
+            row.tallies.push((2, Tally { self_: sum(500 * first), total: sum(500 * first) }));
             row
         };
         let rows = vec![with("busy", 10, 0), with("lock", 1, 90), with("read", 0, 20)];
