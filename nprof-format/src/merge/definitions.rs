@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use nprof_stream::body::{Scratch, push_body, read_body};
 use nprof_stream::*;
+
 /// The kinds of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdKind {
