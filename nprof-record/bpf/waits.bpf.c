@@ -73,10 +73,15 @@ const volatile u64 runnable_period = 0;
 // The offsets of the number of the system call and of its first argument in the saved registers.
 const volatile u32 call_offset = 0;
 const volatile u32 argument_offset = 0;
-// The same of the stack pointer and the code segment, and the segment of 32-bit code.
+// The same of the stack pointer and of the processor's mode: the bits that separate user code from the
+// kernel, their value for user code, and the mode of 32-bit code.
 const volatile u32 pointer_offset = 0;
 const volatile u32 mode_offset = 0;
+const volatile u64 mode_mask = 0;
+const volatile u64 mode_user = 0;
 const volatile u64 mode_compat = 0;
+// The bytes of the saved registers.
+const volatile u32 register_bytes = 0;
 // The bytes of a stack that the kernel copies; 0 if stacks are not copied.
 const volatile u64 copied = 0;
 
@@ -261,7 +266,7 @@ INLINE u64 difference(u64 later, u64 earlier)
 #define PAGE 4096ull
 #define PART (32ull << 10)
 
-enum { HINT_SLOTS = 1 << 14, THREAD_BITS = 22, TOP_SHIFT = 5, AFTER_GAP = 1 << 30 };
+enum { HINT_SLOTS = 1 << 14, THREAD_BITS = 22, TOP_SHIFT = 6, AFTER_GAP = 1 << 30 };
 enum { EXTRA_MAX = 1 << 20, NEAR = 128 << 10, NEAR_UNKNOWN = 64 << 10 };
 enum { ABSENT_MAX_UNKNOWN = 16, ABSENT_MAX_REQUESTED = 1 << 16 };
 enum { PARTS_MAX = 1 << 12 };
@@ -450,7 +455,8 @@ INLINE void copy_stack(u64 *ctx, u32 tid, void *regs)
 	probe_read_kernel(&pointer, sizeof(pointer), regs + pointer_offset);
 	probe_read_kernel(&mode, sizeof(mode), regs + mode_offset);
 	// A thread of the kernel has no stack, and 32-bit stacks are not unwound.
-	if ((mode & 3) != 3 || mode == mode_compat || bytes->written - bytes->read > bytes->room)
+	if ((mode & mode_mask) != mode_user || mode == mode_compat
+	    || bytes->written - bytes->read > bytes->room)
 		return;
 	if (!set_limits(copy, hint, tid, pointer))
 		return;
@@ -599,7 +605,7 @@ int on_switched_in(u64 *ctx)
 	wait.argument = 0;
 	regs = task_pt_regs(task);
 	probe_read_kernel(&mode, sizeof(mode), regs + mode_offset);
-	if ((mode & 3) == 3) {
+	if ((mode & mode_mask) == mode_user) {
 		probe_read_kernel(&wait.call, sizeof(wait.call), regs + call_offset);
 		probe_read_kernel(&wait.argument, sizeof(wait.argument), regs + argument_offset);
 	}
@@ -665,7 +671,7 @@ struct progress {
 	struct thread thread;
 };
 
-#define REGISTER_BYTES 168  // struct pt_regs
+#define REGISTER_BYTES 288  // room for `register_bytes` on every architecture
 #define KERNEL_FRAMES 64
 
 struct capture {
@@ -698,7 +704,7 @@ int on_task(struct bpf_iter__task *ctx)
 	struct thread *thread;
 	struct capture *capture;
 	u64 *shortest;
-	u32 tid, first = 0, is_waiting;
+	u32 tid, first = 0, is_waiting, size = register_bytes;
 	long bytes;
 
 	if (!task)
@@ -737,7 +743,9 @@ int on_task(struct bpf_iter__task *ctx)
 		seq_write(seq, &capture->progress, sizeof(capture->progress));
 		return 0;
 	}
-	probe_read_kernel(capture->registers, REGISTER_BYTES, task_pt_regs(task));
+	if (size > REGISTER_BYTES)
+		return 0;
+	probe_read_kernel(capture->registers, size, task_pt_regs(task));
 	bytes = get_task_stack(task, capture->kernel, sizeof(capture->kernel), 0);
 	capture->kernel_bytes = bytes > 0 ? bytes : 0;
 	// Full: the kernel calls again for this thread, with an empty buffer.

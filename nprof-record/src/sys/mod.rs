@@ -12,6 +12,7 @@ mod counted_function;
 mod mount;
 mod perf_event;
 mod pidfd;
+mod prefetch;
 mod priority;
 mod process;
 mod shared_words;

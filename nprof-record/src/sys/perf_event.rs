@@ -1,6 +1,5 @@
 //! perf_event_open(2): events and their ring buffers.
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{self, perf_event_attr, perf_event_mmap_page};
 
+use crate::sys::prefetch::prefetch;
 use crate::sys::system::{check, page_size};
 
 /// Bytes of a line of the processor's cache.
@@ -188,11 +188,9 @@ impl Ring {
         let mut at = from.max(self.tail);
         while at < from.saturating_add(length).min(head) {
             // SAFETY: `base` is mapped with a page and `size` bytes, and the remainder is below `size`.
-            // A prefetch does not access memory as far as the program is concerned.
-            unsafe {
-                let data = self.base.cast::<i8>().add(self.page + (at & (size - 1)) as usize);
-                _mm_prefetch::<_MM_HINT_T0>(data);
-            }
+            let data =
+                unsafe { self.base.cast::<u8>().add(self.page + (at & (size - 1)) as usize) };
+            prefetch(data);
             at += CACHE_LINE;
         }
     }

@@ -44,7 +44,7 @@ impl SharedWords {
         }
         // SAFETY: the mapping is page-aligned, has at least `count` words and lives as long as
         // `self`. BPF programs and this process access it only by aligned loads, stores and atomic
-        // additions of whole words, which are atomic on x86-64.
+        // additions of whole words, which are atomic on all architectures with 64 bits.
         Some(unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(index)) })
     }
 
@@ -56,7 +56,8 @@ impl SharedWords {
     /// Sets a word, unless the index is too large.
     pub(crate) fn set(&self, index: usize, value: u64) {
         if let Some(word) = self.word(index) {
-            word.store(value, Ordering::Relaxed);
+            // Release: words are seen in the order in which they were set.
+            word.store(value, Ordering::Release);
         }
     }
 

@@ -60,7 +60,7 @@ enum CopyNeed {
 }
 
 /// An address above all stacks.
-const ABOVE_ALL_STACKS: u64 = (1 << 47) - (1 << TOP_SHIFT);
+const ABOVE_ALL_STACKS: u64 = (1 << 48) - (1 << TOP_SHIFT);
 
 /// A thread with hints.
 #[derive(Clone, Copy, Debug)]

@@ -96,10 +96,18 @@ impl WaitSymbols {
     }
 }
 
-/// True if a function is the outermost one of an interrupt: arch/x86/include/asm/idtentry.h, and
-/// arch/x86/entry/entry_fred.c for processors with FRED.
+/// True if a function is the outermost one of an interrupt: arch/x86/include/asm/idtentry.h,
+/// arch/x86/entry/entry_fred.c for processors with FRED, and arch/arm64/kernel/entry.S.
 fn is_interrupt(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 3] = [b"asm_common_interrupt", b"asm_spurious_interrupt", b"fred_extint"];
+    const NAMES: [&[u8]; 7] = [
+        b"asm_common_interrupt",
+        b"asm_spurious_interrupt",
+        b"fred_extint",
+        b"el0t_64_irq",
+        b"el0t_64_fiq",
+        b"el1h_64_irq",
+        b"el1h_64_fiq",
+    ];
     name.starts_with(b"asm_sysvec_") || NAMES.contains(&name)
 }
 

@@ -27,8 +27,8 @@ pub(crate) const GROUP: usize = 4;
 pub(crate) const THREAD_BITS: u32 = 22;
 
 /// The lowest bits of a top that are left out. With the 64 - 22 bits above the thread id, tops of
-/// 47 bits fit: all of user memory.
-pub(crate) const TOP_SHIFT: u32 = 5;
+/// 48 bits fit: all of user memory but for programs that ask for higher addresses.
+pub(crate) const TOP_SHIFT: u32 = 6;
 
 /// Returns the number of words, with groups for CPUs up to `last_cpu`.
 pub(crate) fn word_count(last_cpu: u32) -> usize {

@@ -2,8 +2,8 @@
 
 use crate::arch::pt_regs;
 
-/// The bytes of `struct pt_regs` in a capture.
-const REGISTER_BYTES: usize = pt_regs::BYTES;
+/// The room for `struct pt_regs` in a capture, which is the same on all architectures.
+const REGISTER_BYTES: usize = 288;
 
 /// The most frames of a kernel stack in a capture.
 const KERNEL_FRAMES: usize = 64;
@@ -72,8 +72,8 @@ impl WaitPlace {
     /// Creates the place of a thread in a state, with the number and the first argument of its system
     /// call as its saved registers have them.
     pub(crate) fn new(state: WaitState, call: u64, argument: u64) -> Self {
-        // -1 for interrupts and exceptions: `struct pt_regs`, orig_ax.
-        let number = i32::try_from(call as i64).ok().and_then(|call| u32::try_from(call).ok());
+        // A number of 32 bits, -1 for interrupts and exceptions: `struct pt_regs`.
+        let number = u32::try_from(call as i32).ok();
         let is_of_kernel = call == KERNEL_THREAD;
         Self { state, call: number.map(|number| (number, argument)), is_of_kernel }
     }
@@ -315,7 +315,7 @@ impl Progress {
                 let (length, frames) = stack.split_at_checked(8)?;
                 let length = usize::try_from(words(length).next()?).ok()?;
                 let kernel = frames.get(..length.min(frames.len()))?.to_vec();
-                let registers = registers.to_vec();
+                let registers = registers[..pt_regs::BYTES].to_vec();
                 Some(Capture { registers, has_pointers_only: false, kernel })
             }
             None => None,
@@ -480,7 +480,7 @@ mod tests {
         let first = Progress::read(&mut rest).expect("the first");
         let capture = first.capture.expect("a stack");
         assert_eq!((first.tid, first.pid), (7, 5));
-        assert_eq!((capture.kernel.len(), capture.registers.len()), (16, REGISTER_BYTES));
+        assert_eq!((capture.kernel.len(), capture.registers.len()), (16, pt_regs::BYTES));
         let second = Progress::read(&mut rest).expect("the second");
         assert_eq!((second.tid, second.capture, rest.len()), (8, None, 0));
         assert_eq!(Progress::read(&mut &all[..300]), None, "cut off");

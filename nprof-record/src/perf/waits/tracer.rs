@@ -265,17 +265,20 @@ impl WaitTracer {
 }
 
 fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
-    let (copied, compat) = (u64::from(config.copied_bytes), pt_regs::MODE_COMPAT as u64);
+    let copied = u64::from(config.copied_bytes);
     let cpus = if copied == 0 { 1 } else { last_cpu + 1 };
     let hints = if copied == 0 { 1 } else { shared_array::HINT_SLOTS as u32 + cpus };
-    let constants: [(&str, &[u8]); 8] = [
+    let constants: [(&str, &[u8]); 11] = [
         ("blocked_period", &config.blocked_period.to_ne_bytes()),
         ("runnable_period", &config.runnable_period.to_ne_bytes()),
         ("call_offset", &pt_regs::CALL.to_ne_bytes()),
         ("argument_offset", &pt_regs::ARGUMENT.to_ne_bytes()),
         ("pointer_offset", &(pt_regs::SP as u32).to_ne_bytes()),
         ("mode_offset", &(pt_regs::MODE as u32).to_ne_bytes()),
-        ("mode_compat", &compat.to_ne_bytes()),
+        ("mode_mask", &(pt_regs::MODE_MASK as u64).to_ne_bytes()),
+        ("mode_user", &(pt_regs::MODE_USER as u64).to_ne_bytes()),
+        ("mode_compat", &(pt_regs::MODE_COMPAT as u64).to_ne_bytes()),
+        ("register_bytes", &(pt_regs::BYTES as u32).to_ne_bytes()),
         ("copied", &copied.to_ne_bytes()),
     ];
     let entries = [

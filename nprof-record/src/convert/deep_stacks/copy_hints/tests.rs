@@ -50,9 +50,9 @@ fn range_of_last_walk_is_published() {
     assert_eq!(published(&hints, 9), (0, 0, [0, 0]), "the program copied nothing");
     let gap = (SP + 0x200, SP + 0x5000);
     hints.update(7, SP, &copied(&bytes), Mark::None, StackReadRange { end: SP + 0x6001, gap });
-    assert_eq!(published(&hints, 9), (9, SP + 0x6020, [SP + 0x200, SP + 0x5000]));
+    assert_eq!(published(&hints, 9), (9, SP + 0x6040, [SP + 0x200, SP + 0x5000]));
     hints.update(7, SP, &nothing, Mark::NoUnwindInfo, read_range(SP + 0x40));
-    assert_eq!(published(&hints, 9).1, SP + 0x6020, "another time it may get farther");
+    assert_eq!(published(&hints, 9).1, SP + 0x6040, "another time it may get farther");
     hints.update(7, SP, &nothing, Mark::None, read_range(SP + 0x7000));
     assert_eq!(published(&hints, 9), (9, SP + 0x7000, [0, 0]));
     hints.update(7, SP, &nothing, Mark::StackTruncated, read_range(SP + 0x7000));
