@@ -146,8 +146,9 @@ impl CommonAttr {
             }
         }
         attr.set_enable_on_exec(u64::from(self.open_mode == OpenMode::Task && !self.delayed));
-        // The idle task would fill the profile of an idle CPU.
-        attr.set_exclude_idle(1);
+        // The idle task would fill the profile of an idle CPU. Counters stand still there, and those of arm64
+        // cannot be opened with this bit (`armv8pmu_set_event_filter` in drivers/perf/arm_pmuv3.c).
+        attr.set_exclude_idle(u64::from(attr.type_ == perf::PERF_TYPE_SOFTWARE));
         attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP);
         if period.weight().is_none() {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_PERIOD);
