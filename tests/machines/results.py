@@ -48,7 +48,11 @@ class Results:
         self.tool("nprof-format", "check", stream)
         printed = self.tool("nprof-format", "stat", stream).decode()
         pairs = (line.split(maxsplit=1) for line in printed.splitlines() if line)
-        return {words[0]: words[-1] for words in pairs}
+        # Tables with columns of the same names follow the facts.
+        facts = {}
+        for words in pairs:
+            facts.setdefault(words[0], words[-1])
+        return facts
 
     def symbolized(self, stream):
         """Returns the name of the stream with names, found on the host in the files of the machine."""
