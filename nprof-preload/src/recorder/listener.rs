@@ -98,11 +98,15 @@ impl Listener {
     /// Those of accept(2) and recvmsg(2); `InvalidData` if the ring is malformed. The listener can go on after each
     /// of them.
     pub fn accept(&mut self) -> io::Result<Option<Connection>> {
+        // Connections in the order in which they came: a parent before its children.
+        if let Some(connection) = self.receive_late()? {
+            return Ok(Some(connection));
+        }
         // Programs that only connect must not keep the recorder here.
         for _ in 0..BACKLOG {
             let socket = match accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => socket,
-                Err(rustix::io::Errno::AGAIN) => return self.receive_late(),
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
             match self.receive(socket)? {
@@ -211,6 +215,18 @@ mod tests {
         let known = connected(&listener);
         say(&known, listener.secret());
         assert!(listener.accept().is_err_and(|it| it.kind() == io::ErrorKind::InvalidData));
+    }
+
+    #[test]
+    fn late_message_is_read_before_that_of_a_later_connection() {
+        let mut listener = Listener::bind().expect("a socket");
+        let parent = connected(&listener);
+        assert!(listener.accept().expect("no error").is_none());
+        say(&parent, listener.secret() ^ 1);
+        let child = connected(&listener);
+        say(&child, listener.secret());
+        assert!(listener.accept().is_err_and(|it| it.kind() == io::ErrorKind::InvalidData));
+        assert_eq!(listener.silent.len(), 0, "the first is read when the second has no ring");
     }
 
     #[test]
