@@ -363,7 +363,7 @@ impl Invocation<'_> {
     /// Returns the definitions of all events.
     fn stream_events(&self) -> Vec<nprof_stream::Event> {
         let preload = self.preload.as_ref().map(|preload| &preload.events);
-        let call_cost_ns = self.calls.as_ref().and_then(|calls| calls.cost_ns);
+        let call_cost_ns = self.calls.as_ref().and_then(|calls| calls.cost_ns());
         header::events(&self.plan, preload, call_cost_ns)
     }
 

@@ -89,6 +89,9 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     // blocked afterwards.
     let opened = destination.open_early()?;
     let signals = Rc::new(Signals::block().context("cannot receive signals")?);
+    if let Some(calls) = &calls {
+        calls.measure_cost();
+    }
     let opened = opened.into();
     let kept = kept.into();
     let samples_kernel = plan.common.scope != CpuMode::User;

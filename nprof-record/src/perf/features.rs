@@ -82,7 +82,6 @@ fn try_copier(cpus: &[u32]) -> Result<(), String> {
 /// Tries to load the programs that count calls.
 fn try_calls(cpus: &[u32]) -> Result<(), String> {
     let last = cpus.last().copied().unwrap_or(0);
-    // It also counts calls of a function of this program.
     let loaded = CallTracer::load(PointList::default(), last);
     loaded.map(drop).map_err(|error| format!("{error:#}"))
 }

@@ -477,7 +477,7 @@ impl Recording {
             calls: tracer.calls(),
             written: state.written,
             functions: tracer.list.points.len(),
-            cost_ns: tracer.cost_ns,
+            cost_ns: tracer.cost_ns(),
             taken_off: state.taken_off.clone(),
             missed_threads: tracer.missed_threads(),
             failure: tracer.failure(),

@@ -78,7 +78,7 @@ pub(crate) struct CallTracer {
     /// The first failure to read counters or to attach again.
     failure: RefCell<Option<String>>,
     /// The CPU time that counting adds to a call, in ns. None if it could not be measured.
-    pub(crate) cost_ns: Option<u64>,
+    cost_ns: Cell<Option<u64>>,
 }
 
 impl CallTracer {
@@ -107,7 +107,7 @@ impl CallTracer {
         settings.set(Setting::Floor as usize, 1);
         settings.set(Setting::Shift as usize, SHIFT_MAX);
         let (images, functions) = (list.images.len(), list.points.len());
-        let mut tracer = Self {
+        Ok(Self {
             list,
             loaded,
             settings,
@@ -126,10 +126,8 @@ impl CallTracer {
             sampled: Cell::default(),
             is_stopped: Cell::new(false),
             failure: RefCell::default(),
-            cost_ns: None,
-        };
-        tracer.cost_ns = tracer.measure_cost();
-        Ok(tracer)
+            cost_ns: Cell::default(),
+        })
     }
 
     /// Makes an event that is open on a CPU the one that writes samples.

@@ -13,9 +13,21 @@ const ROUNDS: usize = 5;
 const CALLS_OF_A_ROUND: u32 = 1000;
 
 impl CallTracer {
-    /// Returns the CPU time that counting adds to a call, in ns. None if it cannot be measured, such as
-    /// where the recorder's file is on a file system without probes.
-    pub(super) fn measure_cost(&self) -> Option<u64> {
+    /// Returns the CPU time that counting adds to a call, in ns. None if it was not measured.
+    pub(crate) fn cost_ns(&self) -> Option<u64> {
+        self.cost_ns.get()
+    }
+
+    /// Measures the cost of a call. It stays unknown where the recorder's file is on a file system without
+    /// probes.
+    ///
+    /// The recorder's signals must be blocked: they would end it while a thread waits for the kernel, which
+    /// starts with the signal mask of this one.
+    pub(crate) fn measure_cost(&self) {
+        self.cost_ns.set(self.measured_ns());
+    }
+
+    fn measured_ns(&self) -> Option<u64> {
         let bare_ns = round_ns();
         // The first thread of a process has its id.
         let own_tid = std::process::id();
