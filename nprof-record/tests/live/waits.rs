@@ -264,9 +264,9 @@ fn deep_stacks_of_waits_are_complete() {
         // On a busy machine the first hints may come late.
         for attempt in 1.. {
             let Some((complete, all)) = complete_deep_stacks(depth, frame) else { return };
-            assert!(all >= 300, "each sleep has a sample");
-            // Before the first hint, as much is copied as can be, which a busy ring has no room for.
-            if complete + 1 + all / 200 >= all {
+            // Each sleep has a sample. Before the first hint, as much is copied as can be, which a busy ring
+            // has no room for.
+            if all >= 300 && complete + 1 + all / 200 >= all {
                 break;
             }
             assert!(attempt < 3, "{depth}: {complete} of {all}");
