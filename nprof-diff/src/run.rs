@@ -14,7 +14,7 @@ use crate::compare::diff::{self, Diff};
 use crate::compare::fail_on::{self, Bound, DiffResult};
 use crate::compare::ratio::Divisor;
 use crate::compare::{noise, rename_candidates, warnings};
-use crate::input::event;
+use crate::input::event::{self, ComparedEvent};
 use crate::input::load::{InputSides, Sources};
 use crate::input::{load, preconditions};
 use crate::print::{self, DiffReport, NoiseReport};
@@ -32,11 +32,11 @@ pub fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<Outcome> {
     let inputs = load_inputs(args)?;
-    let has_amount = inputs.event.as_ref().is_some_and(|event| event.amount_unit().is_some());
+    let amount = inputs.event.as_ref().and_then(ComparedEvent::amount_unit);
     // The runs of one side that are compared with each other are in no other order than all runs.
     let is_in_turn = args.noise || preconditions::times_are_comparable(&inputs.base, &inputs.new);
     let criteria =
-        Criteria { alpha: args.alpha(), has_amount, is_in_turn, min_effect: args.min_effect };
+        Criteria { alpha: args.alpha(), amount, is_in_turn, min_effect: args.min_effect };
     if args.noise { calibrate(args, &inputs, criteria) } else { compare(args, &inputs, criteria) }
 }
 

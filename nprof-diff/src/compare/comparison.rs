@@ -5,6 +5,7 @@ use crate::compare::observed::{Observed, SideTotals};
 use crate::compare::quantity::{MetricKind, Quantity};
 use crate::compare::ratio::{Divisor, Ratios};
 use crate::compare::row::{Change, Metric};
+use crate::input::event::AmountUnit;
 use crate::input::key::KeyId;
 use crate::input::run_counts::RunCounts;
 use crate::stats::{self, Estimate};
@@ -23,8 +24,8 @@ pub(crate) enum Method {
 pub(crate) struct Criteria {
     /// Intervals have confidence 1 - alpha, and the probability of any false alarm is at most alpha.
     pub(crate) alpha: f64,
-    /// True if the weights of samples are times or bytes.
-    pub(crate) has_amount: bool,
+    /// The unit of the weights of samples, if they are times or bytes.
+    pub(crate) amount: Option<AmountUnit>,
     /// True if the sides were recorded in turn on one machine, so that times are comparable.
     pub(crate) is_in_turn: bool,
     /// Smaller differences are not reported as changes.
@@ -61,7 +62,7 @@ impl Comparison<'_> {
             share,
             // `significance` corrects it.
             corrected: share,
-            amount: self.criteria.has_amount.then(|| self.change(&base, &new, Quantity::Amount)),
+            amount: self.criteria.amount.map(|_| self.change(&base, &new, Quantity::Amount)),
             whole_ratio: None,
             changed: false,
             displaced: false,
@@ -104,7 +105,7 @@ impl Comparison<'_> {
         let Estimate { base, new, low, high, p } = share.estimate;
         let [base, new, low, high] = [base, new, low, high].map(|part| part * run);
         let estimate = Estimate { base, new, low, high, p };
-        self.criteria.has_amount.then_some(Change { estimate, ..share })
+        self.criteria.amount.map(|_| Change { estimate, ..share })
     }
 
     fn change(&self, base: &Observed<'_>, new: &Observed<'_>, quantity: Quantity) -> Change {

@@ -1,19 +1,23 @@
-//! The correction of times for the speed of the machine in each run. Pure.
+//! The correction of amounts for the variation that all rows of a run share. Pure.
 //!
 //! A run on a busy machine takes longer, with all its functions: shares do not have that noise. But a
 //! share is measured against all other functions, and moves less than the time: where a function of
 //! 36 % takes 10 % more, its share grows by 6.2 % of itself. So the time of a row is divided by a power
 //! of the time of the whole run: the power 0 compares times, 1 compares shares. The variation of
 //! the runs of each side decides on the power; differences between the sides have no part in it.
+//!
+//! Bytes do not depend on the speed of the machine. They are compared as they are, unless the variation
+//! of enough rows shows that runs do more or less of the same work.
 
 use crate::compare::comparison::{Comparison, Method};
 use crate::compare::observed::Observed;
+use crate::input::event::AmountUnit;
 use crate::input::run_counts::RunCounts;
 use crate::stats::{self, Spread};
 
-/// The smallest number of runs of a side from which the common variation of times is known well
+/// The smallest number of runs of a side from which the common variation of amounts is known well
 /// enough. All rows share it, so that the variances of other rows say nothing about it.
-const MIN_RUNS_FOR_TIMES: usize = 4;
+const MIN_RUNS: usize = 4;
 
 /// The smallest number of rows that reveal the speed of a run.
 const MIN_ROWS: usize = 5;
@@ -50,13 +54,21 @@ impl Correction {
         let runs = unchanged.iter().flatten().count().max(1) as f64;
         let mean = unchanged.iter().flatten().sum::<f64>() / runs;
         let rows: Vec<Row> = selfs.filter_map(|sides| Row::of(sides, mean)).collect();
-        let is_comparable = comparison.method == Method::Welch
-            && comparison.criteria.has_amount
-            && comparison.criteria.is_in_turn
-            && comparison.base.len().min(comparison.new.len()) >= MIN_RUNS_FOR_TIMES
-            && rows.len() >= MIN_ROWS
-            && !speeds_differ(&rows, comparison);
-        let power = if is_comparable { best_power(&rows, &unchanged) } else { 1.0 };
+        let is_repeated = comparison.method == Method::Welch
+            && comparison.base.len().min(comparison.new.len()) >= MIN_RUNS;
+        let has_rows = rows.len() >= MIN_ROWS;
+        let power = match comparison.criteria.amount.filter(|_| is_repeated) {
+            Some(AmountUnit::Bytes) if has_rows => best_power(&rows, &unchanged),
+            Some(AmountUnit::Bytes) => 0.0,
+            Some(AmountUnit::Ns)
+                if has_rows
+                    && comparison.criteria.is_in_turn
+                    && !speeds_differ(&rows, comparison) =>
+            {
+                best_power(&rows, &unchanged)
+            }
+            Some(AmountUnit::Ns) | None => 1.0,
+        };
         Self { unchanged, mean, power }
     }
 

@@ -79,7 +79,7 @@ pub(crate) fn compare(
     let undivided = all - rows.len();
     let family = significance::test_rows(&mut rows, &comparison);
     // The weight of a single run is known exactly, but not how much it varies.
-    let run_amount = (criteria.has_amount && has_repetitions).then(|| {
+    let run_amount = criteria.amount.filter(|_| has_repetitions).map(|_| {
         stats::welch(
             run_time_spread(base),
             run_time_spread(new),

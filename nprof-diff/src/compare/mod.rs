@@ -18,4 +18,6 @@ pub(crate) mod warnings;
 #[cfg(test)]
 mod simulated;
 #[cfg(test)]
+mod simulated_memory;
+#[cfg(test)]
 mod tests;

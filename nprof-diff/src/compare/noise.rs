@@ -164,7 +164,7 @@ fn noise(
     MetricNoise {
         samples: observed.samples(),
         share: level(&observed, Quantity::Share, share, alpha),
-        amount: criteria.has_amount.then(|| level(&observed, Quantity::Amount, amount, alpha)),
+        amount: criteria.amount.map(|_| level(&observed, Quantity::Amount, amount, alpha)),
     }
 }
 
@@ -218,6 +218,7 @@ fn splits(runs: usize) -> Vec<Vec<bool>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::event::AmountUnit;
     use crate::input::key::RowKey;
     use crate::input::run_counts::KeyCount;
     use nprof_report::profile::Sum;
@@ -256,8 +257,8 @@ mod tests {
         let mut keys = KeyTable::default();
         let ids = ["a", "b"].map(|name| keys.intern(RowKey::of_name(name.as_bytes())));
         let runs = [100, 140, 120, 160].map(|self_| run(&ids, self_));
-        let criteria =
-            Criteria { alpha: 0.05, has_amount: true, is_in_turn: true, min_effect: None };
+        let amount = Some(AmountUnit::Ns);
+        let criteria = Criteria { alpha: 0.05, amount, is_in_turn: true, min_effect: None };
         let calibration = calibrate(&runs.each_ref(), &keys, criteria).unwrap();
         assert_eq!((calibration.splits, calibration.halves), (3, [2, 2]));
         let self_ = calibration.rows[1].self_;

@@ -55,6 +55,7 @@ mod tests {
     use super::*;
     use crate::compare::comparison::Criteria;
     use crate::compare::observed::SideTotals;
+    use crate::input::event::AmountUnit;
 
     fn diff(runs: usize, method: Method) -> Diff {
         let totals = SideTotals { runs, ..SideTotals::default() };
@@ -62,7 +63,7 @@ mod tests {
             method,
             criteria: Criteria {
                 alpha: 0.05,
-                has_amount: true,
+                amount: Some(AmountUnit::Ns),
                 is_in_turn: true,
                 min_effect: None,
             },

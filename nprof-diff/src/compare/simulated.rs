@@ -8,6 +8,7 @@ use nprof_report::profile::Sum;
 use crate::compare::comparison::Criteria;
 use crate::compare::diff::{Diff, compare};
 use crate::compare::row::{Row, RowChange};
+use crate::input::event::AmountUnit;
 use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::run_counts::{KeyCount, RunCounts};
 
@@ -199,7 +200,8 @@ fn keys(count: usize) -> Vec<KeyId> {
 }
 
 fn compared(base: &[RunCounts], new: &[RunCounts], keys: &[KeyId]) -> Diff {
-    let criteria = Criteria { alpha: 0.05, has_amount: true, is_in_turn: true, min_effect: None };
+    let amount = Some(AmountUnit::Ns);
+    let criteria = Criteria { alpha: 0.05, amount, is_in_turn: true, min_effect: None };
     let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
     compare(&base, &new, None, keys.iter().copied(), criteria)
 }

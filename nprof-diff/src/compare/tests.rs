@@ -5,6 +5,7 @@ use crate::compare::diff::{Diff, compare};
 use crate::compare::effect_size::EffectSize;
 use crate::compare::fail_on::{self, Bound};
 use crate::compare::row::RowChange;
+use crate::input::event::AmountUnit;
 use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::run_counts::{KeyCount, RunCounts};
 use crate::stats::Estimate;
@@ -13,7 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 const CRITERIA: Criteria =
-    Criteria { alpha: 0.05, has_amount: true, is_in_turn: true, min_effect: None };
+    Criteria { alpha: 0.05, amount: Some(AmountUnit::Ns), is_in_turn: true, min_effect: None };
 
 /// A run in which key `i` has `samples[i]` of self and all keys are called from key 0; a sample
 /// has the weight `period`, in nanoseconds.
