@@ -192,6 +192,19 @@ impl WaitState {
         self.ongoing.values_mut().for_each(|ongoing| ongoing.node = None);
     }
 
+    /// Takes the wait of a thread that goes on, if it began at `since_ns`. A later one stays: the
+    /// kernel reports its stack once.
+    pub(crate) fn take_ongoing(&mut self, tid: u32, since_ns: u64) -> Option<OngoingWait> {
+        self.ongoing.get(&tid).filter(|ongoing| ongoing.since_ns <= since_ns)?;
+        self.ongoing.remove(&tid).filter(|ongoing| ongoing.since_ns == since_ns)
+    }
+
+    /// The same for the wake-up of a wait.
+    pub(crate) fn take_woken(&mut self, tid: u32, since_ns: u64) -> Option<WrittenWake> {
+        self.woken.get(&tid).filter(|wake| wake.since_ns <= since_ns)?;
+        self.woken.remove(&tid).filter(|wake| wake.since_ns == since_ns)
+    }
+
     /// Returns the frames of a kernel stack without those of the scheduler and of the BPF program at
     /// its leaf, as the kernel does for /proc/PID/wchan: the first frame names the cause.
     pub(crate) fn cause_of<'a>(&self, kernel: Words<'a>) -> Words<'a> {
@@ -325,6 +338,27 @@ mod tests {
             assert!((count - expected).abs() < 0.008, "{size}: {count}");
             assert!((weight / 1000.0 - expected).abs() < 0.008, "{size}: {weight}");
         }
+    }
+
+    #[test]
+    fn later_wait_goes_on_when_the_end_of_an_earlier_one_is_read() {
+        let mut state = WaitState::new(None, None, None, Random::new(0), WaitSymbols::default());
+        let ongoing = OngoingWait {
+            since_ns: 50,
+            until_ns: 60,
+            node: None,
+            capture: Capture::default(),
+            place: None,
+            object: Vec::new(),
+        };
+        let wake = WrittenWake { since_ns: 50, lasted_ns: 10, weight: None, pair: 1 };
+        state.ongoing.insert(7, ongoing.clone());
+        state.woken.insert(7, wake);
+        assert_eq!((state.take_ongoing(7, 40), state.take_woken(7, 40)), (None, None));
+        assert_eq!(state.take_ongoing(7, 50), Some(ongoing.clone()));
+        assert_eq!(state.take_woken(7, 50), Some(wake));
+        state.ongoing.insert(7, ongoing);
+        assert_eq!((state.take_ongoing(7, 70), state.ongoing.len()), (None, 0), "it is over");
     }
 
     #[test]

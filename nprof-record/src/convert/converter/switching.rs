@@ -77,9 +77,8 @@ impl<S: Sink> Converter<S> {
     /// Writes a wait for a CPU. Its stack is unknown: /proc shows none of a thread that can run.
     fn write_preempted(&mut self, id: SampleId, wait: &EndedWait) {
         let Some(state) = &mut self.waiting else { return };
-        let ongoing = state.ongoing.remove(&id.tid);
+        let written = state.take_ongoing(id.tid, wait.since_ns);
         let Some(event) = state.runnable else { return };
-        let written = ongoing.filter(|ongoing| ongoing.since_ns == wait.since_ns);
         let since_ns = written.map_or(wait.since_ns, |written| written.until_ns);
         let lasted_ns = wait.until_ns.saturating_sub(since_ns);
         let weight = event.choose(lasted_ns, &mut state.random);
@@ -93,9 +92,8 @@ impl<S: Sink> Converter<S> {
     /// Writes a wait for anything else, if a tick fell into it.
     fn write_blocked(&mut self, id: SampleId, wait: &EndedWait) {
         let Some(state) = &mut self.waiting else { return };
-        let ongoing = state.ongoing.remove(&id.tid);
+        let ongoing = state.take_ongoing(id.tid, wait.since_ns);
         let (Some(event), Some(switches)) = (state.blocked, &state.switches) else { return };
-        let ongoing = ongoing.filter(|ongoing| ongoing.since_ns == wait.since_ns);
         let since_ns = ongoing.as_ref().map_or(wait.since_ns, |ongoing| ongoing.until_ns);
         let lasted_ns = wait.until_ns.saturating_sub(since_ns);
         let length_ns = if since_ns > wait.since_ns {

@@ -47,9 +47,8 @@ impl<S: Sink> Converter<S> {
     /// Writes a wait that has ended.
     pub(super) fn handle_wait(&mut self, id: SampleId, sample: &record::Sample<'_>, wait: &Wait) {
         let Some(state) = &mut self.waiting else { return };
-        let ongoing = state.ongoing.remove(&id.tid);
-        let wake = state.woken.remove(&id.tid).filter(|wake| wake.since_ns == wait.since_ns);
-        let written = ongoing.filter(|ongoing| ongoing.since_ns == wait.since_ns);
+        let wake = state.take_woken(id.tid, wait.since_ns);
+        let written = state.take_ongoing(id.tid, wait.since_ns);
         let mut written_ns = written.map_or(0, |it| it.until_ns.saturating_sub(it.since_ns));
         let mut sample = sample.clone();
         sample.stack.kernel = state.cause_of(sample.stack.kernel);
@@ -213,8 +212,8 @@ impl<S: Sink> Converter<S> {
 
     fn write_times_of(&mut self, task: TaskId, tid: u32, times: &ThreadTimes) {
         let Some(state) = &mut self.waiting else { return };
-        state.ongoing.remove(&tid);
-        state.woken.remove(&tid);
+        // A later thread with this id may wait by now.
+        let _ = (state.take_ongoing(tid, times.end_ns), state.take_woken(tid, times.end_ns));
         state.sums.add(times);
         let wall_ns = times.end_ns.saturating_sub(times.begin_ns);
         let pairs = [
