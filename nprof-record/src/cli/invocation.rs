@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use anyhow::Context;
 use nprof_stream::{EventId, Record};
-use rustc_hash::FxHashSet;
 
 use crate::cli::args::Args;
 use crate::cli::preload::Preload;
@@ -29,6 +28,7 @@ use crate::perf::switches::tracer::SwitchTracer;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::session::call_source::CallSource;
 use crate::session::event_source::{EventSource, SourceSet};
+use crate::session::existing_threads::follow_all;
 use crate::session::header;
 use crate::session::launch::ForkedCommand;
 use crate::session::output::{Destination, OpenOutput, Stream};
@@ -37,9 +37,6 @@ use crate::session::recording::{Clocks, Outcome, Recording};
 use crate::session::wait_meter::{SwitchSource, WaitMeter};
 use crate::session::workload::Workload;
 use crate::sys::{self, EventTarget, Priority, Signals};
-
-/// Passes over the threads of running processes of which the waiting is measured.
-const THREAD_SCANS: usize = 2;
 
 /// Returns the events that are sampled by the value of a field. None without them.
 ///
@@ -143,7 +140,7 @@ impl Invocation<'_> {
             // No record reports that the command executes.
             ProcessTree::for_processes(self.membership())
         };
-        let recorded = self.record(sources, output, &workload, tree);
+        let recorded = self.record(sources, output, &workload, tree, pid);
         workload.wait(&self.signals).context("cannot wait for the command")?;
         Ok(self.finish(&workload, recorded, pid))
     }
@@ -169,7 +166,7 @@ impl Invocation<'_> {
         };
         let (sources, output) = self.prepare(open_target, pid)?;
         let workload = Rc::new(workload);
-        let recorded = self.record(sources, output, &workload, tree);
+        let recorded = self.record(sources, output, &workload, tree, pid);
         Ok(self.finish(&workload, recorded, pid))
     }
 
@@ -247,27 +244,19 @@ impl Invocation<'_> {
 
     /// Starts to measure the waiting of the target, if an event needs it.
     fn start_waits(&self, sources: &Sources, pid: u32) -> anyhow::Result<()> {
-        let waits = match &sources.waits {
-            Some(WaitMeter::Bpf(waits)) => waits,
-            // The threads of running processes are those at the time at which its events are enabled.
-            Some(WaitMeter::Switches(tracer)) if !matches!(self.target, Target::Processes(_)) => {
-                tracer.borrow_mut().begin(self.target.threads());
-                return Ok(());
+        let is_command = matches!(self.target, Target::Command(_));
+        match &sources.waits {
+            Some(WaitMeter::Bpf(waits)) if is_command => {
+                waits.start()?;
+                waits.follow_command(pid)
             }
-            _ => return Ok(()),
-        };
-        waits.start()?;
-        if let Target::Command(_) = &self.target {
-            return waits.follow_command(pid);
+            // Only the command itself exists, which does not run yet.
+            Some(waits) if is_command => waits.start(Vec::new),
+            // The threads of running processes are those at the time at which its events are enabled.
+            Some(WaitMeter::Switches(_)) if matches!(self.target, Target::Processes(_)) => Ok(()),
+            Some(waits) => waits.start(|| self.target.existing_threads(pid).list()),
+            None => Ok(()),
         }
-        // Each pass finds threads that were created by others before these were followed.
-        let mut followed = FxHashSet::default();
-        for _ in 0..THREAD_SCANS {
-            let mut threads = self.target.threads();
-            threads.retain(|tid| followed.insert(*tid));
-            waits.follow(threads)?;
-        }
-        Ok(())
     }
 
     /// Starts to count the calls of the target.
@@ -277,11 +266,8 @@ impl Invocation<'_> {
         if let Target::Command(_) = &self.target {
             return calls.follow_command(pid);
         }
-        // As for waiting.
-        for _ in 0..THREAD_SCANS {
-            calls.follow(self.target.threads())?;
-        }
-        Ok(())
+        let list = || self.target.existing_threads(pid).list();
+        follow_all(list, |threads| calls.follow(threads))
     }
 
     /// Records until the end of the target.
@@ -291,6 +277,7 @@ impl Invocation<'_> {
         output: OpenOutput,
         workload: &Rc<Workload>,
         tree: ProcessTree,
+        pid: u32,
     ) -> anyhow::Result<Outcome> {
         let stream = output.begin(workload.clone(), self.signals.clone());
         let mut stream = stream.context("cannot write the stream")?;
@@ -333,8 +320,8 @@ impl Invocation<'_> {
                 && !self.is_delayed()
             {
                 rings.enable(true).context("cannot enable an event")?;
-                if let Some(WaitMeter::Switches(tracer)) = &waits {
-                    tracer.borrow_mut().begin(self.target.threads());
+                if let Some(waits @ WaitMeter::Switches(tracer)) = &waits {
+                    waits.start(|| self.target.existing_threads(pid).list())?;
                     tracer.borrow().enable().context("cannot enable an event")?;
                 }
             }
@@ -345,6 +332,7 @@ impl Invocation<'_> {
             waits,
             enabled,
             calls: self.calls.clone(),
+            existing_threads: self.target.existing_threads(pid),
             converter,
             workload: workload.clone(),
             signals: self.signals.clone(),

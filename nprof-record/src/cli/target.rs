@@ -13,6 +13,7 @@ use crate::os::machine;
 use crate::os::procfs;
 use crate::perf::plan::OpenMode;
 use crate::session::cpu_time::CpuTimeScope;
+use crate::session::existing_threads::ExistingThreads;
 
 /// The processes to record.
 #[derive(Clone, Debug)]
@@ -125,20 +126,20 @@ impl Target {
         }
     }
 
-    /// Returns the threads that it has now, without those of this process.
-    pub(crate) fn threads(&self) -> Vec<u32> {
-        let own = std::process::id();
-        let processes = match self {
-            Self::Command(_) => Vec::new(),
-            Self::Processes(running) => {
-                let later = procfs::descendants(&running.recorded(), &running.known());
-                [running.recorded(), later].concat()
+    /// Returns the processes of which the threads exist before sampling begins. `command` is the process
+    /// of the command.
+    pub(crate) fn existing_threads(&self, command: u32) -> ExistingThreads {
+        match self {
+            Self::Command(None) => {
+                ExistingThreads::Processes { pids: vec![command], known: Vec::new() }
             }
-            Self::System => procfs::processes(),
-            Self::Group(directory) => return cgroup::threads(directory),
-        };
-        let others = processes.into_iter().filter(|&pid| pid != own);
-        others.flat_map(procfs::threads).collect()
+            Self::Command(Some(own)) => ExistingThreads::Group(own.directory.clone()),
+            Self::Processes(running) => {
+                ExistingThreads::Processes { pids: running.recorded(), known: running.known() }
+            }
+            Self::System => ExistingThreads::System,
+            Self::Group(directory) => ExistingThreads::Group(directory.clone()),
+        }
     }
 
     /// Opens the directory of the control group. None if the target has no control group.

@@ -86,6 +86,27 @@ pub(crate) fn may_run(pid: u32, tid: u32) -> bool {
     }
 }
 
+/// True if a thread has exited, or has begun to: it runs no code of the program any more.
+pub(crate) fn is_exiting(tid: u32) -> bool {
+    /// PF_EXITING of include/linux/sched.h, set before the tracepoint `sched_process_exit`.
+    const EXITING: u64 = 4;
+    match fs::read(format!("/proc/{tid}/stat")) {
+        Ok(text) => {
+            // The second field, the name, may contain spaces and parentheses. The flags are the ninth.
+            let name = text.iter().rposition(|&byte| byte == b')');
+            let after = name.and_then(|end| std::str::from_utf8(&text[end + 1..]).ok());
+            let mut fields = after.unwrap_or_default().split_ascii_whitespace();
+            let is_zombie = matches!(fields.next(), Some("Z" | "X"));
+            let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok());
+            is_zombie || flags.is_some_and(|flags| flags & EXITING != 0)
+        }
+        // The recorder may have too many files open.
+        Err(error) => {
+            error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+        }
+    }
+}
+
 /// Returns the living children of a process. Empty without CONFIG_PROC_CHILDREN.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let mut children = Vec::new();

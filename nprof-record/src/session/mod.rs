@@ -4,6 +4,7 @@ pub(crate) mod call_source;
 pub(crate) mod cpu_time;
 pub(crate) mod delays;
 pub(crate) mod event_source;
+pub(crate) mod existing_threads;
 pub(crate) mod header;
 pub(crate) mod launch;
 pub(crate) mod output;

@@ -19,6 +19,7 @@ use crate::perf::waits::data::Progress as ThreadProgress;
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
 use crate::session::delays::{Delay, DelayHistory, Interval};
 use crate::session::event_source::SourceSet;
+use crate::session::existing_threads::{ExistingThreads, follow_all};
 use crate::session::launch::Child;
 use crate::session::output::Stream;
 use crate::session::summary::{CallSummary, Summary};
@@ -52,10 +53,6 @@ const POLL_INTERVALS: (Duration, Duration) =
 /// is woken and reads its CPU time a last time; but if its parent is faster, the time since the last
 /// poll is missed.
 const POLL_SHARE: u64 = 20;
-
-/// Passes over the threads whose calls are counted after a delay: the second finds those that others
-/// created before the first.
-const THREAD_SCANS: usize = 2;
 
 /// The time between two parts of a wait that goes on.
 const ONGOING_INTERVAL_NS: u64 = 1_000_000_000;
@@ -118,6 +115,7 @@ pub(crate) struct Recording {
     pub(crate) waits: Option<WaitMeter>,
     /// The counts of calls; `None` if they are not counted.
     pub(crate) calls: Option<Rc<CallTracer>>,
+    pub(crate) existing_threads: ExistingThreads,
     pub(crate) converter: Converter<Stream>,
     pub(crate) workload: Rc<Workload>,
     pub(crate) signals: Rc<Signals>,
@@ -394,17 +392,7 @@ impl Recording {
         let now_ns = sys::monotonic_ns();
         if !progress.has_begun && now_ns >= progress.begin_ns {
             self.sources.enable()?;
-            if let Some(waits) = &self.waits {
-                waits.start(self.converter.threads()).map_err(io::Error::other)?;
-            }
-            if let Some(calls) = &self.calls {
-                // It takes long enough for new threads, of which the rings have records.
-                calls.start().map_err(io::Error::other)?;
-                for _ in 0..THREAD_SCANS {
-                    self.sources.drain(&mut self.converter, false);
-                    calls.follow(self.converter.threads()).map_err(io::Error::other)?;
-                }
-            }
+            self.measure_existing().map_err(io::Error::other)?;
             progress.cpu_time = self.cpu_time(self.converter.processes());
             progress.has_begun = true;
         }
@@ -419,6 +407,26 @@ impl Recording {
             if let Some(cpu_time) = &mut progress.cpu_time {
                 cpu_time.poll(self.converter.processes());
             }
+        }
+        Ok(())
+    }
+
+    /// Starts to measure waiting and to count calls, with the threads that exist after the delay.
+    fn measure_existing(&mut self) -> anyhow::Result<()> {
+        let Self { sources, converter, existing_threads, .. } = self;
+        // Records have orphans, whose parents have exited; the last ones are not settled yet.
+        let mut list = || {
+            sources.drain(converter, false);
+            let mut threads = converter.threads();
+            threads.extend(existing_threads.list());
+            threads
+        };
+        if let Some(waits) = &self.waits {
+            waits.start(&mut list)?;
+        }
+        if let Some(calls) = &self.calls {
+            calls.start()?;
+            follow_all(&mut list, |threads| calls.follow(threads))?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::perf::handler::RecordHandler;
 use crate::perf::switches::tracer::SharedTracer;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::session::event_source::EventSource;
+use crate::session::existing_threads::follow_all;
 
 /// The way in which waiting is measured.
 #[derive(Clone, Debug)]
@@ -21,17 +22,22 @@ pub(crate) enum WaitMeter {
 }
 
 impl WaitMeter {
-    /// Starts to measure, with these existing threads, during a recording: all events are
+    /// Starts to measure, with the existing threads that `list` returns. The events of switches are
     /// enabled by then.
     ///
     /// # Errors
     ///
     /// bpf(2).
-    pub(crate) fn start(&self, threads: Vec<u32>) -> anyhow::Result<()> {
+    pub(crate) fn start(&self, mut list: impl FnMut() -> Vec<u32>) -> anyhow::Result<()> {
         match self {
-            Self::Bpf(tracer) => tracer.start().and_then(|()| tracer.follow(threads)),
+            Self::Bpf(tracer) => {
+                tracer.start()?;
+                follow_all(list, |threads| tracer.follow(threads))
+            }
             Self::Switches(tracer) => {
-                tracer.borrow_mut().begin(threads);
+                tracer.borrow_mut().begin();
+                let threads = list();
+                tracer.borrow_mut().add_existing_threads(threads);
                 Ok(())
             }
         }

@@ -56,6 +56,8 @@ mod wait_causes;
 mod wait_servers;
 // Waits of odd lengths and numbers, lost samples, control groups.
 mod wait_shapes;
+// Waiting of processes that exist before: by target, after a delay, without rights.
+mod wait_targets;
 // Waiting: lengths, causes, threads that wait all the time, exact times of each thread.
 mod waits;
 // Waiting without BPF: times, stacks and calls by context switches and looks at blocked threads.

@@ -38,9 +38,18 @@ impl Observation {
     }
 }
 
+/// The life of a thread.
+pub(crate) struct Life {
+    pub(crate) pid: u32,
+    /// None if its end is not in the stream.
+    pub(crate) exit_ns: Option<u64>,
+}
+
 /// The exact times of a thread.
 pub(crate) struct Times {
     pub(crate) task: TaskId,
+    /// The time up to which it was measured.
+    pub(crate) end_ns: u64,
     pub(crate) wall: u64,
     pub(crate) cpu: u64,
     pub(crate) runnable: u64,
@@ -54,6 +63,7 @@ pub(crate) struct Recording {
     pub(crate) events: Vec<Event>,
     pub(crate) samples: Vec<Observation>,
     pub(crate) times: Vec<Times>,
+    pub(crate) lives: BTreeMap<TaskId, Life>,
     pub(crate) end: End,
 }
 
@@ -103,6 +113,7 @@ impl Recording {
             events: Vec::new(),
             samples: Vec::new(),
             times: Vec::new(),
+            lives: BTreeMap::new(),
             end: End::default(),
         };
         let (mut tables, mut reader) = (Tables::new(), Reader::new(&bytes[..]));
@@ -111,6 +122,14 @@ impl Recording {
             match record {
                 Record::Event(event) => all.events.push((*event).clone()),
                 Record::End(end) => all.end = *end,
+                Record::Task(task) => {
+                    all.lives.insert(task.id, Life { pid: task.pid, exit_ns: None });
+                }
+                Record::Change(change) if change.kind == ChangeKind::Exit => {
+                    if let Some(life) = all.lives.get_mut(&change.task) {
+                        life.exit_ns = Some(change.time);
+                    }
+                }
                 Record::Sample(sample) => {
                     let word = |key| {
                         let value = sample.extras.get(key).unwrap_or_default();
@@ -137,6 +156,7 @@ impl Recording {
                     let ns = |key| change.extras.number(key).unwrap_or(0);
                     all.times.push(Times {
                         task: change.task,
+                        end_ns: change.time,
                         wall: ns("wall"),
                         cpu: ns("cpu"),
                         runnable: ns("runnable"),

@@ -14,7 +14,7 @@ use crate::support::{
 use crate::waiting::{PERIOD_NS, Recording, Times};
 use crate::waits::{EPOLL, SLEEPER, SPINNERS};
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("Uid:\t0\t"))
 }
 
@@ -203,7 +203,7 @@ fn stacks_are_complete_without_the_frame_pointer() {
 }
 
 /// Records as root without CAP_BPF. None if there is no setpriv.
-fn without_bpf(words: &[&str]) -> Option<Output> {
+pub(crate) fn without_bpf(words: &[&str]) -> Option<Output> {
     let dropped = ["--bounding-set=-bpf,-sys_admin", "--", env!("CARGO_BIN_EXE_nprof-record")];
     let output = Command::new("setpriv").args(dropped).args(words).output();
     if output.is_err() {

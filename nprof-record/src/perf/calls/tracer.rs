@@ -230,18 +230,27 @@ impl CallTracer {
         self.insert(pid, true)
     }
 
-    /// Follows existing threads and all tasks that they create.
+    /// Follows existing threads and all tasks that they create. Those that are followed already or
+    /// exit are left out. Returns the number of the others.
     ///
     /// # Errors
     ///
     /// bpf(2), if there are too many threads.
-    pub(crate) fn follow(&self, threads: Vec<u32>) -> anyhow::Result<()> {
+    pub(crate) fn follow(&self, threads: Vec<u32>) -> anyhow::Result<usize> {
+        let mut added = 0;
         for tid in threads {
-            if self.loaded.threads.get(&tid.to_ne_bytes()).is_none() {
-                self.insert(tid, false)?;
+            if self.loaded.threads.get(&tid.to_ne_bytes()).is_some() {
+                continue;
+            }
+            self.insert(tid, false)?;
+            // The program for exits may have run before. A later thread of any process may get the id.
+            if procfs::is_exiting(tid) {
+                self.loaded.threads.remove(&tid.to_ne_bytes());
+            } else {
+                added += 1;
             }
         }
-        Ok(())
+        Ok(added)
     }
 
     fn insert(&self, tid: u32, is_pending: bool) -> anyhow::Result<()> {
@@ -413,3 +422,25 @@ fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
 }
 
 mod cost;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn exited_thread_is_not_followed_under_its_id() {
+        let list = PointList::parse(b"f\t/f\t\t0x1004\t0x1000\n").expect("a list");
+        let tracer = match CallTracer::load(list, 0) {
+            Ok(tracer) => tracer,
+            Err(error) => return eprintln!("SKIPPED: {error:#}"),
+        };
+        let mut ended = Command::new("true").spawn().expect("it is installed");
+        ended.wait().expect("it ends");
+        let own = std::process::id();
+        assert_eq!(tracer.follow(vec![own, ended.id()]).expect("bpf(2)"), 1);
+        assert_eq!(tracer.follow(vec![own]).expect("bpf(2)"), 0, "it is followed");
+        let has = |tid: u32| tracer.loaded.threads.get(&tid.to_ne_bytes()).is_some();
+        assert!(has(own) && !has(ended.id()));
+    }
+}

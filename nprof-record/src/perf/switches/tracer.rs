@@ -210,13 +210,18 @@ impl SwitchTracer {
         Ok(())
     }
 
-    /// Announces the start of sampling, after the events are enabled, with the threads that exist.
-    pub(crate) fn begin(&mut self, existing: Vec<u32>) {
+    /// Announces the start of sampling, after the events are enabled.
+    pub(crate) fn begin(&mut self) {
         self.begin_ns = sys::monotonic_ns();
         self.next_tick_ns = self.begin_ns;
-        self.existing.extend(existing);
         let id = SampleId::at(self.begin_ns, None);
         self.queue.push(Queued { id, content: Content::Tick });
+    }
+
+    /// Adds the threads that existed at the start of sampling, before the first tick. They are listed
+    /// after it: a thread that was created between would have no record of its creation.
+    pub(crate) fn add_existing_threads(&mut self, threads: Vec<u32>) {
+        self.existing.extend(threads);
     }
 
     /// Enables the events.

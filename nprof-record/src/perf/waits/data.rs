@@ -235,6 +235,11 @@ impl MeasuredThread {
         words
     }
 
+    /// Reads `struct thread`. None if it is too short.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        Self::read(words(bytes))
+    }
+
     fn read(mut words: impl Iterator<Item = u64>) -> Option<Self> {
         let mut next = || words.next();
         let (begin_ns, since_ns, run_delay_ns) = (next()?, next()?, next()?);
@@ -246,6 +251,7 @@ impl MeasuredThread {
             1 => Phase::Runs,
             2 => Phase::Waits,
             3 => Phase::Created,
+            5 => Phase::Found,
             _ => Phase::Pending,
         };
         let state = WaitState(state);

@@ -215,38 +215,53 @@ impl WaitTracer {
     /// bpf(2).
     pub(crate) fn follow_command(&self, pid: u32) -> anyhow::Result<()> {
         let thread = MeasuredThread { phase: Phase::Pending, ..MeasuredThread::default() };
-        self.insert(pid, &thread)
+        self.insert(pid, &thread).map(drop)
     }
 
     /// Follows existing threads and all tasks that they create. Those that are followed already or
-    /// have exited are left out.
+    /// have exited are left out. Returns the number of the others.
     ///
     /// # Errors
     ///
     /// bpf(2), if there are too many threads.
-    pub(crate) fn follow(&self, threads: Vec<u32>) -> anyhow::Result<()> {
-        if threads.is_empty() {
-            return Ok(());
-        }
+    pub(crate) fn follow(&self, threads: Vec<u32>) -> anyhow::Result<usize> {
         let thread = MeasuredThread { phase: Phase::Found, ..MeasuredThread::default() };
+        let mut added = 0;
         for tid in threads {
-            self.insert(tid, &thread)?;
+            added += usize::from(self.insert(tid, &thread)?);
+        }
+        if added == 0 {
+            return Ok(0);
         }
         // The program reads the states of all threads at once; procfs has two files for each. A stack
         // would be read here, once, and be lost.
         self.capture_from(u64::MAX)?;
         self.progress()?;
-        self.capture_from(CAPTURE_AFTER_NS)
+        self.capture_from(CAPTURE_AFTER_NS)?;
+        Ok(added - self.forget_exited()?)
     }
 
-    fn insert(&self, tid: u32, thread: &MeasuredThread) -> anyhow::Result<()> {
+    /// Stops to follow the threads that the program has not found, and returns their number: they had
+    /// exited before, and a later thread of any process may get the id of one.
+    fn forget_exited(&self) -> anyhow::Result<usize> {
+        let mut exited = Vec::new();
+        self.threads.visit(|tid, words| {
+            if MeasuredThread::parse(words).is_some_and(|thread| thread.phase == Phase::Found) {
+                exited.push(tid.to_vec());
+            }
+        })?;
+        exited.iter().for_each(|tid| self.threads.remove(tid));
+        Ok(exited.len())
+    }
+
+    /// Adds a thread. Returns false if it is followed already.
+    fn insert(&self, tid: u32, thread: &MeasuredThread) -> anyhow::Result<bool> {
         let words: Vec<u8> = thread.words().iter().flat_map(|it| it.to_ne_bytes()).collect();
         match self.threads.set_new(&tid.to_ne_bytes(), &words) {
+            Ok(()) => Ok(true),
             // The fork program may have added it since.
-            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
-                Err(error).with_context(|| format!("cannot follow thread {tid}"))
-            }
-            _ => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("cannot follow thread {tid}")),
         }
     }
 
@@ -309,4 +324,27 @@ fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
         "waiting cannot be measured; run as root or with CAP_BPF and CAP_PERFMON, on Linux 6.16 or \
          later",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn exited_thread_is_not_followed_under_its_id() {
+        let loaded = WaitTracer::load(WaitConfig::default(), 0);
+        let tracer = match loaded.and_then(|tracer| tracer.try_start().map(|()| tracer)) {
+            Ok(tracer) => tracer,
+            Err(error) => return eprintln!("SKIPPED: {error:#}"),
+        };
+        let mut ended = Command::new("true").spawn().expect("it is installed");
+        ended.wait().expect("it ends");
+        let own = std::process::id();
+        // Without the program for exits, which would hide an entry that stays.
+        assert_eq!(tracer.follow(vec![own, ended.id()]).expect("bpf(2)"), 1);
+        assert_eq!(tracer.follow(vec![own]).expect("bpf(2)"), 0, "it is followed");
+        let has = |tid: u32| tracer.threads.get(&tid.to_ne_bytes()).is_some();
+        assert!(has(own) && !has(ended.id()));
+    }
 }

@@ -1,0 +1,209 @@
+//! Waiting of processes that exist before the recording: each target, after a delay, with BPF programs
+//! and without them; the ways of users without rights.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Command, Output};
+use std::rc::Rc;
+
+use crate::support::{ControlGroup, Directory, copy_recorder, record, stderr, wait_until_asleep};
+use crate::waiting::{PERIOD_NS, Recording};
+use crate::waits_by_switches::{is_root, without_bpf};
+
+/// The id of a user without rights.
+const USER: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+
+/// A process that sleeps, and is ended on drop.
+struct Sleeper(Child);
+
+impl Sleeper {
+    /// Starts it by the words of a command.
+    fn start(words: &[&str]) -> Option<Self> {
+        let started = Command::new(words[0]).args(&words[1..]).args(["sleep", "60"]).spawn();
+        let Ok(child) = started else {
+            eprintln!("SKIPPED: there is no {}", words[0]);
+            return None;
+        };
+        wait_until_asleep(child.id());
+        Some(Self(child))
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// Asserts that a process of one thread has waited for all of its time, and that its samples have it.
+fn assert_waited(recording: &Recording, pid: u32, interval_ns: u64, what: &str) {
+    let of_it = |task| recording.lives.get(&task).is_some_and(|life| life.pid == pid);
+    let own: Vec<_> = recording.times.iter().filter(|times| of_it(times.task)).collect();
+    let [times] = &own[..] else { panic!("{what}: {} threads", own.len()) };
+    assert!(times.wall > 0, "{what}");
+    assert_eq!((times.cpu, times.runnable, times.blocked), (0, 0, times.wall), "{what}");
+    let weight: u64 =
+        recording.waits().filter(|wait| of_it(wait.task)).map(|wait| wait.weight).sum();
+    // Only the last part may be shorter than the interval.
+    assert!(weight.abs_diff(times.blocked) <= interval_ns, "{what}: {weight} {}", times.blocked);
+}
+
+#[test]
+fn idle_process_has_its_time_after_a_delay() {
+    if !is_root() {
+        return eprintln!("SKIPPED: only root records the whole machine");
+    }
+    let Some(group) = ControlGroup::new("delay") else { return };
+    let Some(sleeper) = Sleeper::start(&["env"]) else { return };
+    let pid = sleeper.pid();
+    let mut members = fs::OpenOptions::new().append(true).open(format!("{}/cgroup.procs", group.0));
+    members.as_mut().expect("a group").write_all(pid.to_string().as_bytes()).expect("it enters");
+    let (directory, number) = (Rc::new(Directory::new("waits-delay")), pid.to_string());
+    let targets = [&["-p", &number][..], &["--cgroup", &group.0], &["-a"]];
+    for (target, has_bpf) in targets.iter().flat_map(|it| [(it, true), (it, false)]) {
+        let file = directory.path("out");
+        let words = ["-e", "wait", "--delay", "0.1", "-d", "0.4", "-o", &file];
+        let words = [&words[..], target].concat();
+        let output = if has_bpf { Some(record(&words)) } else { without_bpf(&words) };
+        let Some(output) = output else { return };
+        assert!(output.status.success(), "{target:?}: {}", stderr(&output));
+        let recording = Recording::of_output(&directory, "out", output);
+        assert!(has_bpf || recording.is_by_switches(), "{target:?}");
+        let intervals = if recording.is_by_switches() { 4 } else { 1 };
+        assert_waited(&recording, pid, intervals * PERIOD_NS, &format!("{target:?}"));
+    }
+}
+
+/// A thread that creates a thread each millisecond, for 1.5 s. They sleep for 0.3 s.
+const CHURN: &str = r#"
+#include <pthread.h>
+#include <time.h>
+static void nap(long ns) {
+    struct timespec t = {0, ns};
+    nanosleep(&t, 0);
+}
+static void *live(void *none) {
+    nap(300000000);
+    return none;
+}
+int main(void) {
+    struct timespec now, end;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 65536);
+    pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += 1, end.tv_nsec += 500000000;
+    do {
+        pthread_t thread;
+        pthread_create(&thread, &small, live, 0);
+        nap(1000000);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec < end.tv_sec + (end.tv_nsec >= 1000000000)
+             || now.tv_nsec < end.tv_nsec % 1000000000);
+}
+"#;
+
+#[test]
+fn threads_created_before_the_end_of_a_delay_have_times() {
+    // On a busy machine, the recorder may be late, or the program end before the delay does.
+    for attempt in 1.. {
+        let options = ["-e", "wait", "--delay", "0.5"];
+        let recording = Recording::of_program("waits-churn", CHURN, &[], &options, &[]);
+        let Some(recording) = recording else { return };
+        let begin_ns = recording.times.iter().map(|times| times.end_ns - times.wall).min();
+        // The recorder had 200 ms for them, of their 300.
+        let late_ns = begin_ns.map_or(u64::MAX, |begin_ns| begin_ns + 200_000_000);
+        let lived = recording.lives.iter().filter(|(_, life)| {
+            life.exit_ns.is_some_and(|exit_ns| exit_ns > late_ns) && recording.end.lost == 0
+        });
+        let has_times = |task| recording.times.iter().any(|times| times.task == task);
+        let (measured, missed): (Vec<_>, Vec<_>) = lived.partition(|(task, _)| has_times(**task));
+        if !measured.is_empty() && missed.is_empty() {
+            break;
+        }
+        assert!(attempt < 3, "{} threads have no times, {} have", missed.len(), measured.len());
+    }
+}
+
+#[test]
+fn times_are_exact_where_stacks_may_not_be_read() {
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can leave out capabilities");
+    }
+    let Some(sleeper) = Sleeper::start(&[&["setpriv"], &USER[..]].concat()) else { return };
+    let directory = Rc::new(Directory::new("waits-refused"));
+    let (file, pid) = (directory.path("out"), sleeper.pid().to_string());
+    // As with kernel.yama.ptrace_scope: the threads may not be read, but their events be opened.
+    let output = Command::new("setpriv")
+        .arg("--bounding-set=-bpf,-sys_admin,-sys_ptrace")
+        .args(["--", env!("CARGO_BIN_EXE_nprof-record"), "-e", "wait", "-d", "0.3"])
+        .args(["-p", &pid, "-o", &file])
+        .output()
+        .expect("setpriv has run before");
+    let message = stderr(&output);
+    assert!(output.status.success(), "{message}");
+    assert!(
+        message.contains("have no stacks of waits") && message.contains("ptrace_scope"),
+        "{message}"
+    );
+    let recording = Recording::of_output(&directory, "out", output);
+    assert!(recording.is_by_switches());
+    assert_waited(&recording, sleeper.pid(), 4 * PERIOD_NS, "refused");
+}
+
+#[test]
+fn user_records_its_program_where_proc_hides_other_processes() {
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can mount /proc");
+    }
+    let directory = Rc::new(Directory::new("waits-hidepid"));
+    let (file, recorder) = (directory.path("out"), directory.path("nprof-record"));
+    copy_recorder(&recorder);
+    let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+    fs::set_permissions(directory.path(""), open).expect("open to all");
+    let script = format!(
+        "mount -t proc -o hidepid=2 proc /proc || exit 99\n\
+         exec setpriv {} {recorder} -e wait -o {file} -- sleep 0.3",
+        USER.join(" ")
+    );
+    let Ok(output) = Command::new("unshare").args(["-m", "sh", "-c", &script]).output() else {
+        return eprintln!("SKIPPED: there is no unshare");
+    };
+    if [Some(99), Some(1)].contains(&output.status.code()) {
+        return eprintln!("SKIPPED: {}", stderr(&output));
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    let recording = Recording::of_output(&directory, "out", output);
+    assert!(recording.is_by_switches());
+    let [times] = &recording.times[..] else { panic!("{} threads", recording.times.len()) };
+    assert!(times.blocked >= 300_000_000, "{}", times.blocked);
+    recording.assert_books_close();
+}
+
+#[test]
+fn user_without_rights_gets_the_remedy_for_each_target() {
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can become another user");
+    }
+    let Some(group) = ControlGroup::new("refused") else { return };
+    let directory = Directory::new("waits-rights");
+    let recorder = directory.path("nprof-record");
+    copy_recorder(&recorder);
+    let (file, own) = (directory.path("out"), std::process::id().to_string());
+    for target in [&["-a"][..], &["--cgroup", &group.0], &["-p", &own]] {
+        let output: Output = Command::new("setpriv")
+            .args(USER)
+            .args([&recorder, "-e", "wait", "-d", "0.1", "-o", &file])
+            .args(target)
+            .output()
+            .expect("it runs");
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(125), "{target:?}: {message}");
+        assert!(message.contains("root") || message.contains("CAP_"), "{target:?}: {message}");
+    }
+}
