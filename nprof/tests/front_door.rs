@@ -164,8 +164,10 @@ fn interrupt_of_terminal_ends_the_recording_and_not_the_report() {
         "wait.sh",
         format!("trap 'exit 5' INT; {WORK}; touch ready; while :; do sleep 0.1; done"),
     );
+    // Without exec, a shell that waits for nprof gets the interrupt, too: dash then exits with 130.
     let run = shell.run(&format!(
-        "{{ {READY}; printf '\\003'; }} | script -qec 'nprof run -o x -- sh wait.sh' report >/dev/null"
+        "{{ {READY}; printf '\\003'; }} |
+         script -qec 'exec nprof run -o x -- sh wait.sh' report >/dev/null"
     ));
     assert_eq!(run.stages, [0, 5], "{run:?}");
     assert_reported(&shell, "terminal");
