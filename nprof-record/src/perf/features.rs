@@ -1,5 +1,7 @@
 //! The features of a recording that need rights or a newer kernel, each tried.
 
+use std::io;
+
 use crate::event::{self, CpuMode, EventClass, EventListing, EventRate, StackMode};
 use crate::os::open_error;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
@@ -69,14 +71,23 @@ fn try_clock(
 /// Tries to load the program that copies deep stacks.
 fn try_copier(cpus: &[u32]) -> Result<(), String> {
     let last = cpus.last().copied().unwrap_or(0);
-    match BpfStackCopier::load(TRIAL_STACK_BYTES, TRIAL_ROOM_BYTES, last) {
-        Some(_) => Ok(()),
-        None => Err(
-            "the kernel refuses the BPF program, so that breakpoints complete deep stacks; run \
-                     as root, or give nprof-record CAP_BPF and CAP_PERFMON; needs Linux 5.8"
-                .to_owned(),
-        ),
-    }
+    let loaded = BpfStackCopier::load(TRIAL_STACK_BYTES, TRIAL_ROOM_BYTES, last);
+    loaded.map(drop).map_err(|error| explain_copier(&error))
+}
+
+/// Returns the reason why the program that copies deep stacks was not loaded, and its remedy.
+fn explain_copier(error: &io::Error) -> String {
+    let reason = match error.raw_os_error() {
+        Some(libc::EPERM) => {
+            "no right to load BPF programs; run as root, or give nprof-record CAP_BPF and CAP_PERFMON"
+        }
+        Some(libc::EINVAL | libc::EACCES) => {
+            "the verifier of this kernel rejects the BPF program; use Linux 5.8 or newer"
+        }
+        Some(libc::ENOSYS) => "this kernel has no bpf(2); build it with CONFIG_BPF_SYSCALL",
+        _ => return format!("{error}; breakpoints complete deep stacks"),
+    };
+    format!("{reason}; breakpoints complete deep stacks")
 }
 
 /// Tries to load the programs that count calls.
@@ -107,6 +118,16 @@ mod tests {
             let is_allowed = open_mode == OpenMode::Task && attr.exclude_kernel() == 1;
             if is_allowed { Ok(()) } else { Err(libc::EACCES) }
         }
+    }
+
+    #[test]
+    fn remedy_for_deep_stacks_is_that_of_the_error() {
+        let explained = |errno| explain_copier(&io::Error::from_raw_os_error(errno));
+        assert!(explained(libc::EPERM).contains("CAP_BPF"));
+        assert!(explained(libc::EINVAL).contains("verifier"));
+        assert!(!explained(libc::EINVAL).contains("root"));
+        assert!(explained(libc::ENOSYS).contains("CONFIG_BPF_SYSCALL"));
+        assert!(explained(libc::ENOMEM).contains("memory"));
     }
 
     #[test]

@@ -144,7 +144,7 @@ const CHUNK_ROOM: u64 = 4 << 20;
 /// loaded.
 fn load_copier(plan: &Plan, size: usize) -> Option<BpfStackCopier> {
     let last_cpu = *machine::online_cpus().last()?;
-    BpfStackCopier::load(plan.common.with_bpf_copier().stack_size, size / 2, last_cpu)
+    BpfStackCopier::load(plan.common.with_bpf_copier().stack_size, size / 2, last_cpu).ok()
 }
 
 /// A failure to open the events; all but the last can be avoided by opening them in another way.

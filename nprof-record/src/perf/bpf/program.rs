@@ -425,6 +425,8 @@ fn copy(code: &mut Assembler, maps: Maps, out: Label) {
     code.bind(piece);
     code.set(R1, PART - 1);
     code.store(R9, BUFFER_UNIT, R1);
+    // Before Linux 6.7 the verifier refuses other instructions than jumps before the head of a loop.
+    code.jump(next);
     code.bind(next);
     code.load(R1, R10, ROUNDS);
     code.jump_when(R1, JumpIf::Equal, 0, next_run);

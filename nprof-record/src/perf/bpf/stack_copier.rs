@@ -5,6 +5,7 @@
 //! needs Linux 5.15 with CONFIG_DEBUG_INFO_BTF.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
@@ -58,15 +59,19 @@ pub(crate) struct BpfStackCopier {
 
 impl BpfStackCopier {
     /// Loads the program for stacks of which the kernel copies `copied` bytes, for rings that may
-    /// hold at most `room` bytes of chunks, on CPUs up to `last_cpu`. None if it cannot be loaded.
-    pub(crate) fn load(copied: u32, room: usize, last_cpu: u32) -> Option<Self> {
+    /// hold at most `room` bytes of chunks, on CPUs up to `last_cpu`.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2), mmap(2): EPERM without the rights, EINVAL and EACCES if the verifier rejects the program.
+    pub(crate) fn load(copied: u32, room: usize, last_cpu: u32) -> io::Result<Self> {
         let (cpus, count) = (last_cpu + 1, shared_array::word_count(last_cpu));
         let array = MapKind::Array { mapped: true };
-        let groups = u32::try_from(count / GROUP).ok()?;
-        let words = sys::bpf_map(array, (GROUP * size_of::<u64>()) as u32, groups).ok()?;
-        let buffers = sys::bpf_map(MapKind::Array { mapped: false }, BUFFER, cpus).ok()?;
-        let events = sys::bpf_map(MapKind::PerfEvents, size_of::<u32>() as u32, cpus).ok()?;
-        let programs = sys::bpf_map(MapKind::Programs, size_of::<u32>() as u32, 1).ok()?;
+        let groups = (count / GROUP) as u32;
+        let words = sys::bpf_map(array, (GROUP * size_of::<u64>()) as u32, groups)?;
+        let buffers = sys::bpf_map(MapKind::Array { mapped: false }, BUFFER, cpus)?;
+        let events = sys::bpf_map(MapKind::PerfEvents, size_of::<u32>() as u32, cpus)?;
+        let programs = sys::bpf_map(MapKind::Programs, size_of::<u32>() as u32, 1)?;
         let maps = Maps {
             words: words.as_raw_fd(),
             buffers: buffers.as_raw_fd(),
@@ -79,11 +84,12 @@ impl BpfStackCopier {
             room: i32::try_from(room).unwrap_or(i32::MAX),
             kernel: true,
         };
-        let program = load(&Kernel, config, maps)?;
-        let copier = Kernel.load(&program::copier(maps)).ok()?;
-        sys::bpf_map_set(&programs, 0, &copier).ok()?;
-        let words = Rc::new(SharedWords::map(&words, count).ok()?);
-        Some(Self {
+        let program = load(&Kernel, config, maps).map_err(io::Error::from_raw_os_error)?;
+        let copier = Kernel.load(&program::copier(maps));
+        let copier = copier.map_err(io::Error::from_raw_os_error)?;
+        sys::bpf_map_set(&programs, 0, &copier)?;
+        let words = Rc::new(SharedWords::map(&words, count)?);
+        Ok(Self {
             program,
             events,
             _programs: programs,
@@ -113,17 +119,15 @@ impl BpfStackCopier {
 }
 
 /// Loads the program in the form that this kernel accepts: the verifier of an older one refuses
-/// (EINVAL, EACCES) the part that finds the user registers of a sample in the kernel.
-fn load<L: Loader>(loader: &L, config: ProgramConfig, maps: Maps) -> Option<L::Program> {
-    for kernel in [true, false] {
-        match loader.load(&program::program(ProgramConfig { kernel, ..config }, maps)) {
-            Ok(program) => return Some(program),
-            Err(libc::EINVAL | libc::EACCES) => {}
-            // Missing rights or memory: a shorter program would fail as well.
-            Err(_) => return None,
-        }
+/// (EINVAL, EACCES) the part that finds the user registers of a sample in the kernel. Returns the errno
+/// if it accepts neither.
+fn load<L: Loader>(loader: &L, config: ProgramConfig, maps: Maps) -> Result<L::Program, i32> {
+    let load = |kernel| loader.load(&program::program(ProgramConfig { kernel, ..config }, maps));
+    match load(true) {
+        Err(libc::EINVAL | libc::EACCES) => load(false),
+        // Missing rights or memory: a shorter program would fail as well.
+        result => result,
     }
-    None
 }
 
 #[cfg(test)]
@@ -153,7 +157,7 @@ mod tests {
         }
     }
 
-    fn loaded(answers: &[Result<u32, i32>]) -> (Option<u32>, Vec<usize>) {
+    fn loaded(answers: &[Result<u32, i32>]) -> (Result<u32, i32>, Vec<usize>) {
         let kernel = Answers(answers.to_vec().into(), RefCell::default());
         let program = load(&kernel, CONFIG, MAPS);
         (program, kernel.1.into_inner())
@@ -163,9 +167,44 @@ mod tests {
     fn older_kernel_gets_a_shorter_program() {
         for errno in [libc::EINVAL, libc::EACCES] {
             let (program, lengths) = loaded(&[Err(errno), Ok(7)]);
-            assert_eq!(program, Some(7));
+            assert_eq!(program, Ok(7));
             assert!(lengths[1] < lengths[0], "{lengths:?}");
-            assert_eq!(loaded(&[Err(errno), Err(errno)]).0, None);
+            assert_eq!(loaded(&[Err(errno), Err(errno)]).0, Err(errno));
+        }
+    }
+
+    /// Follows the edges of a program from an instruction in the order of check_cfg() of Linux before 6.7.
+    /// Returns the place of an instruction that is not a jump and precedes the head of a loop.
+    fn into_loop(code: &[u64], at: usize, states: &mut [Option<bool>]) -> Option<usize> {
+        const JUMP: u8 = 0x05;
+        const CALL: u8 = 0x85;
+        const EXIT: u8 = 0x95;
+        let [operation, ..] = code[at].to_le_bytes();
+        let is_jump = operation & 7 == JUMP && operation != CALL && operation != EXIT;
+        let is_wide = operation == 0x18;
+        let target = at.wrapping_add_signed(1 + isize::from((code[at] >> 16) as i16));
+        let next =
+            (operation != EXIT && operation != JUMP).then_some(at + 1 + usize::from(is_wide));
+        states[at] = Some(true);
+        for to in next.into_iter().chain(is_jump.then_some(target)) {
+            match states[to] {
+                None => {
+                    if let Some(found) = into_loop(code, to, states) {
+                        return Some(found);
+                    }
+                }
+                Some(true) if !is_jump => return Some(at),
+                Some(_) => {}
+            }
+        }
+        states[at] = Some(false);
+        None
+    }
+
+    #[test]
+    fn only_jumps_lead_into_loops_as_older_verifiers_require() {
+        for code in [program::program(CONFIG, MAPS), program::copier(MAPS)] {
+            assert_eq!(into_loop(&code, 0, &mut vec![None; code.len()]), None);
         }
     }
 
@@ -173,7 +212,7 @@ mod tests {
     fn missing_rights_are_not_retried() {
         for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
             let (program, lengths) = loaded(&[Err(errno)]);
-            assert_eq!((program, lengths.len()), (None, 1));
+            assert_eq!((program, lengths.len()), (Err(errno), 1));
         }
         assert_eq!(loaded(&[Ok(1)]).1.len(), 1);
     }
@@ -181,7 +220,7 @@ mod tests {
     #[test]
     fn kernel_drops_the_samples_of_a_rejected_thread() {
         let copier = BpfStackCopier::load(8192, 1 << 20, 3);
-        let Some(copier) = copier.filter(|_| !procfs::is_in_pid_namespace()) else {
+        let Some(copier) = copier.ok().filter(|_| !procfs::is_in_pid_namespace()) else {
             return eprintln!("SKIPPED: no BPF here, or thread ids of a namespace");
         };
         let mut attr = perf_event_attr {
@@ -214,11 +253,11 @@ mod tests {
     #[test]
     fn kernel_loads_the_program() {
         match BpfStackCopier::load(61440, 1 << 20, 3) {
-            Some(copier) => {
+            Ok(copier) => {
                 assert_eq!(copier.max_copy_bytes, 61432 + u64::from(MAX_EXTRA_BYTES));
-                assert!(BpfStackCopier::load(1024, 1 << 20, 3).is_some(), "less than a page");
+                assert!(BpfStackCopier::load(1024, 1 << 20, 3).is_ok(), "less than a page");
             }
-            None => {
+            Err(_) => {
                 let denied = sys::bpf_map(MapKind::PerfEvents, 4, 1).map(drop);
                 let error = denied.expect_err("with rights the program must load");
                 eprintln!("SKIPPED: no BPF here: {error}");
