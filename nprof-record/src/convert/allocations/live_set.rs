@@ -9,30 +9,9 @@ use std::collections::VecDeque;
 use nprof_stream::NodeId;
 use rustc_hash::FxHashMap;
 
+use crate::convert::allocations::block::Block;
+use crate::convert::allocations::block_table::BlockTable;
 use crate::convert::allocations::sizes::Sizes;
-
-/// A sampled block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
-    /// The stack of its allocation.
-    pub(crate) node: NodeId,
-    /// The size that the program requested.
-    pub(crate) size: u64,
-    /// The bytes that it represents.
-    pub(crate) weight: u64,
-    /// The sampling periods that it represents.
-    pub(crate) count: u64,
-    /// The time of its allocation.
-    pub(crate) time_ns: u64,
-}
-
-impl Block {
-    /// Returns the number of blocks that it represents, in units of 2^-20.
-    fn parts(&self) -> u64 {
-        let parts = (u128::from(self.weight) << 20) / u128::from(self.size.max(1));
-        u64::try_from(parts).unwrap_or(u64::MAX)
-    }
-}
 
 /// The blocks of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,7 +96,7 @@ struct Released {
 /// The blocks of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveSet {
-    blocks: FxHashMap<u64, Block>,
+    blocks: BlockTable,
     nodes: FxHashMap<NodeId, NodeSum>,
     live: u64,
     peak: u64,
@@ -133,7 +112,7 @@ impl LiveSet {
     /// Creates a set without blocks, which keeps some released ones.
     pub(crate) fn new(released_max: usize) -> Self {
         Self {
-            blocks: FxHashMap::default(),
+            blocks: BlockTable::new(),
             nodes: FxHashMap::default(),
             live: 0,
             peak: 0,
@@ -197,7 +176,7 @@ impl LiveSet {
 
     /// Removes a block and returns it. None if it was not sampled.
     pub(crate) fn release(&mut self, address: u64, time_ns: u64) -> Option<Block> {
-        let block = self.blocks.remove(&address)?;
+        let block = self.blocks.remove(address)?;
         self.live = self.live.saturating_sub(block.weight);
         let sum = self.nodes.entry(block.node).or_default();
         if !sum.has_changed() {
@@ -229,8 +208,9 @@ impl LiveSet {
         let mut child = Self::new(self.released_max);
         let since = self.released.iter().filter(|released| released.time_ns > time_ns);
         let since = since.map(|released| (released.address, released.block));
-        let live = self.blocks.iter().map(|(address, block)| (*address, *block));
-        for (address, block) in live.chain(since).filter(|(_, block)| block.time_ns <= time_ns) {
+        for (address, block) in
+            self.blocks.iter().chain(since).filter(|(_, block)| block.time_ns <= time_ns)
+        {
             child.allocate(address, block);
         }
         child.released.clear();
@@ -257,7 +237,7 @@ impl LiveSet {
 
     /// Drops the stacks, because their ids are not valid any more. The sums stay, without a stack.
     pub(crate) fn drop_nodes(&mut self) {
-        self.blocks.values_mut().for_each(|block| block.node = NodeId::NONE);
+        self.blocks.drop_nodes();
         self.released.iter_mut().for_each(|released| released.block.node = NodeId::NONE);
         let mut all = NodeSum::default();
         for sum in std::mem::take(&mut self.nodes).into_values() {

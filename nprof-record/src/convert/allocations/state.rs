@@ -9,7 +9,7 @@ use crate::convert::allocations::live_set::LiveSet;
 use crate::event::{PreloadPlan, PreloadedEvent};
 use crate::image::allocator::AllocationFunction;
 
-/// The most blocks that are followed, of all processes together: 410 MB of memory, and 610 MB while the table grows.
+/// The most blocks that are followed, of all processes together: 176 MB of memory.
 pub(crate) const BLOCKS_MAX: usize = 4 << 20;
 
 /// The most released blocks that a process keeps for children that were forked before, and all processes together:
@@ -221,7 +221,7 @@ mod tests {
     use nprof_stream::NodeId;
 
     use super::*;
-    use crate::convert::allocations::live_set::Block;
+    use crate::convert::allocations::block::Block;
 
     fn state() -> AllocationState {
         let mut specs = vec![crate::event::EventSpec::parse("heap.alloc").expect("a name")];

@@ -5,7 +5,8 @@ use nprof_preload::protocol::{Allocated, Capture, Registers, Repeated};
 use nprof_stream::{ExtrasBuilder, NodeId, TaskId};
 use nprof_unwind::unwind::stack_input::{StackInput, UserStack, Words};
 
-use crate::convert::allocations::live_set::{Block, Blocks};
+use crate::convert::allocations::block::Block;
+use crate::convert::allocations::live_set::Blocks;
 use crate::convert::allocations::state::Allocator;
 use crate::convert::converter::Converter;
 use crate::convert::converter::library_samples::Written;
