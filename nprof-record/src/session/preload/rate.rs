@@ -55,9 +55,9 @@ impl Rate {
         // The first drain of a process may come after microseconds, which say nothing of a second.
         let wanted = wanted_in(elapsed_ns.max(RATE_WINDOW_MIN_NS));
         (self.samples, self.since_ns) = (0, now_ns);
-        if samples > 2 * wanted {
+        if samples > wanted {
             self.quiet = 0;
-            let factor = (samples / wanted).next_power_of_two().min(GROWTH_MAX);
+            let factor = samples.div_ceil(wanted).next_power_of_two().min(GROWTH_MAX);
             return Some(period.saturating_mul(factor).min(PERIOD_MAX));
         }
         self.quiet = if samples < wanted / 4 { self.quiet + 1 } else { 0 };
@@ -84,11 +84,13 @@ mod tests {
         rate = Rate { samples: 900, ..Rate::default() };
         assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), Some(4096 * 16), "9 times too many");
         assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), None, "it begins again");
-        for window in 2..11 {
+        rate.samples = 101;
+        assert_eq!(rate.adapted(2 * RATE_WINDOW_NS, 4096, 1000), Some(8192), "one too many");
+        for window in 3..12 {
             assert_eq!(rate.adapted(window * RATE_WINDOW_NS, 65536, 1000), None, "{window}");
         }
-        assert_eq!(rate.adapted(11 * RATE_WINDOW_NS, 65536, 1000), Some(32768));
-        for window in 12..40 {
+        assert_eq!(rate.adapted(12 * RATE_WINDOW_NS, 65536, 1000), Some(32768));
+        for window in 13..40 {
             assert_eq!(rate.adapted(window * RATE_WINDOW_NS, PERIOD_MIN, 1000), None, "{window}");
         }
     }
