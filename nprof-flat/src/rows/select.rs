@@ -211,7 +211,7 @@ fn select_kept(
         let of_groups = group(b)
             .cmp(&group(a))
             .then_with(|| by_names(&a.names[..groups.columns], &b.names[..groups.columns]));
-        of_groups.then_with(|| in_group(a, b, sort, added))
+        of_groups.then_with(|| in_group(a, b, sort, &selected.events, added))
     });
     let Some(count) = limits.rows else {
         selected.rows = rows;
@@ -238,20 +238,27 @@ fn select_kept(
     }
 }
 
-/// Orders the rows of a group: by the sum of the events in `added`, if there are any.
-fn in_group(a: &FlatRow, b: &FlatRow, sort: Sort, added: Option<&[ReportedEvent]>) -> Ordering {
+/// Orders the rows of a group: by the sum of the events in `added`, if there are any, then by each event.
+fn in_group(
+    a: &FlatRow,
+    b: &FlatRow,
+    sort: Sort,
+    events: &[ReportedEvent],
+    added: Option<&[ReportedEvent]>,
+) -> Ordering {
     let names = || by_names(&a.names, &b.names);
+    let by_sums = |metric| by_sums(events, a, b, metric);
     let in_all = |row| added.map(|added| in_all(added, row, sort.sort_metric()));
     match sort {
         Sort::Name => names(),
         Sort::Self_ | Sort::Total => {
             let order = in_all(b).cmp(&in_all(a));
-            order.then_with(|| by_sums(a, b, sort.sort_metric())).then_with(names)
+            order.then_with(|| by_sums(sort.sort_metric())).then_with(names)
         }
         Sort::Max => {
             let largest = |row: &FlatRow| row.blocks.first().map(|(_, it)| it.self_.largest());
             let order = largest(b).cmp(&largest(a));
-            order.then_with(|| by_sums(a, b, Metric::Self_)).then_with(names)
+            order.then_with(|| by_sums(Metric::Self_)).then_with(names)
         }
     }
 }
@@ -282,21 +289,26 @@ fn in_all(events: &[ReportedEvent], row: &FlatRow, metric: Metric) -> u64 {
     weights.fold(0, u64::saturating_add)
 }
 
-/// Orders rows by their sums, the larger first: by `metric`, then by self, then by total.
-fn by_sums(a: &FlatRow, b: &FlatRow, metric: Metric) -> Ordering {
+/// Orders rows by their sums in these events, the larger first: by `metric`, then by self, then by total.
+fn by_sums(events: &[ReportedEvent], a: &FlatRow, b: &FlatRow, metric: Metric) -> Ordering {
     [metric, Metric::Self_, Metric::Total]
         .into_iter()
-        .map(|metric| sizes(b, metric).cmp(sizes(a, metric)))
+        .map(|metric| sizes(events, b, metric).cmp(sizes(events, a, metric)))
         .find(|order| order.is_ne())
         .unwrap_or(Ordering::Equal)
 }
 
 /// Returns weight and samples of a row by event. Sums of an earlier event are the larger ones: a row
 /// without it has none.
-fn sizes(row: &FlatRow, metric: Metric) -> impl Iterator<Item = (Reverse<usize>, u64, u64)> + '_ {
-    row.tallies.iter().filter_map(move |(event, tally)| {
+fn sizes<'a>(
+    events: &'a [ReportedEvent],
+    row: &'a FlatRow,
+    metric: Metric,
+) -> impl Iterator<Item = (Reverse<usize>, u64, u64)> + 'a {
+    // The event that the others are divided by decides on nothing.
+    in_events(events, row).filter_map(move |(event, tally)| {
         let sum = metric.of(tally);
-        (sum != Sum::default()).then_some((Reverse(*event), sum.weight, sum.samples))
+        (sum != Sum::default()).then_some((Reverse(event.event), sum.weight, sum.samples))
     })
 }
 
@@ -438,6 +450,25 @@ mod tests {
         };
         assert_eq!(names(true), ["lock", "read", "busy"]);
         assert_eq!(names(false), ["busy", "lock", "read"]);
+    }
+
+    #[test]
+    fn divisor_does_not_order_rows_of_equal_sums() {
+        // The divisor is the first event of the stream.
+        let with = |name: &str, calls: u64, first: u64| {
+            let mut row = row(name, calls, calls);
+            row.tallies.push((1, Tally { self_: sum(first), total: sum(first) }));
+            row
+        };
+        let rows = vec![with("often", 900, 4), with("a", 1, 4), with("slow", 2, 9)];
+        for adds_up in [true, false] {
+            let events = vec![reported(1, 17)];
+            let mut selected = SelectedRows { events, adds_up, ..SelectedRows::default() };
+            let order = Order { sort: Sort::Self_, groups: Groups::default() };
+            select_kept(&mut selected, rows.clone(), order, &ALL);
+            let names: Vec<&str> = selected.rows.iter().map(|row| &*row.names[0]).collect();
+            assert_eq!(names, ["slow", "a", "often"], "{adds_up}");
+        }
     }
 
     #[test]
