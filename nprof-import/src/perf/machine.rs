@@ -43,7 +43,8 @@ pub(super) struct Machine {
     inodes: Vec<Option<u64>>,
     /// The files of images, for copies of stacks.
     files: ImageFiles,
-    image_numbers: FxHashMap<ImageDef, u32>,
+    /// The numbers of images. Without a build ID, files of one path with several inodes are several images.
+    image_numbers: FxHashMap<(ImageDef, Option<u64>), u32>,
     /// The number of images that the output knows.
     defined: usize,
     /// By thread id.
@@ -190,7 +191,8 @@ impl Machine {
 
     fn image(&mut self, image: ImageDef, inode: Option<u64>) -> u32 {
         let next = self.images.len() as u32;
-        let number = *self.image_numbers.entry(image.clone()).or_insert(next);
+        let file = inode.filter(|_| image.build_id.is_empty());
+        let number = *self.image_numbers.entry((image.clone(), file)).or_insert(next);
         if number == next {
             self.images.push(image);
             self.inodes.push(inode);

@@ -67,9 +67,14 @@ impl Recording {
     }
 
     pub(super) fn mmap(&mut self, pid: u32, start: u32, length: u32, offset: u32, path: &[u8]) {
+        self.mmap_of_inode(0, [pid, start, length, offset], path);
+    }
+
+    /// Adds a mapping: process, start, length, offset.
+    fn mmap_of_inode(&mut self, inode: u32, [pid, start, length, offset]: [u32; 4], path: &[u8]) {
         let mut words = vec![pid, pid, start, 0, length, 0, offset, 0];
         // Device, inode and generation; PROT_READ and PROT_EXEC.
-        words.extend([0, 0, 0, 0, 0, 0, 5, 2]);
+        words.extend([0, 0, inode, 0, 0, 0, 5, 2]);
         self.event(10, 2, 1, &words, path);
     }
 
@@ -252,4 +257,27 @@ proptest! {
             prop_assert_eq!(reader.verdict(), expected);
         }
     }
+}
+
+#[test]
+fn file_that_replaced_another_at_its_path_is_another_image() {
+    let mut recording = Recording::new();
+    for (pid, inode) in [(7, 5), (8, 6), (9, 5)] {
+        recording.event(3, 0, 1, &[pid, pid], b"prog");
+        recording.mmap_of_inode(inode, [pid, 0x1000, 0x1000, 0], b"/bin/prog");
+    }
+    recording.round();
+    for pid in [7, 8, 9] {
+        recording.sample(u64::from(pid), pid, 1, &[USER, 0x1010]);
+    }
+    let (_, text) = imported(&recording.0).expect("it is valid");
+    let frames: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("I\t") || line.starts_with("F\t")).collect();
+    let expected = [
+        "I\t1\telf\t-\t/bin/prog",
+        "F\t1\t1\t0x10\tu",
+        "I\t2\telf\t-\t/bin/prog",
+        "F\t2\t2\t0x10\tu",
+    ];
+    assert_eq!(frames, expected);
 }
