@@ -15,12 +15,19 @@ create or replace view frames as
     from read_parquet('frames/*/*/*.parquet') group by frame_id;
 create or replace view runs as
     select * from read_parquet('runs/*/*/*.parquet', hive_partitioning = true);
--- Names of a later pass replace addresses.
+-- Hosts can know a frame by several names. All levels are those of one host: a name replaces an address, and
+-- the most inlined calls replace fewer.
 create or replace view symbols as
     with named as (
-        select distinct frame_id, level, function, file, line, status
+        select distinct frame_id, naming, level, function, file, line, status
         from read_parquet('symbols/*/*/*.parquet')),
-    best as (select frame_id, min(status) as status from named group by frame_id)
-    select frame_id, level, min(function) as function, min(file) as file, min(line) as line, status
-    from named join best using (frame_id, status)
-    group by frame_id, level, status;
+    namings as (
+        select frame_id, naming, min(status) as status, count(*) as levels
+        from named group by frame_id, naming),
+    ranked as (
+        select frame_id, naming,
+               row_number() over (partition by frame_id order by status, levels desc, naming) as place
+        from namings)
+    select n.frame_id, n.level, n.function, n.file, n.line, n.status
+    from named n join ranked r on r.frame_id = n.frame_id and r.naming = n.naming
+    where r.place = 1;

@@ -153,6 +153,110 @@ fn names_of_one_stream_are_kept_if_another_has_none() {
 }
 
 #[test]
+fn inlined_calls_that_one_host_knows_have_an_id_of_their_own() {
+    let stream = |number: u8, names: &str| {
+        format!(
+            "@nprof\t1.1\trun={number:#x}\tservice=api\n@event\tid=1\tname=cycles\n\
+             I\t1\telf\t0011\t/bin/prog\nF\t1\t1\t0x1010\tu\nU\t1\tmain\t-\nU\t2\tinlined\t-\n\
+             {names}N\t1\t0\t1\nS\t5\t1\t0\t-\t1\t1\t1\n"
+        )
+    };
+    let (plain, inlined) = ("Y\t1\tnamed\t1,0,0,0\n", "Y\t1\tnamed\t2,0,3,0\t1,0,0,0\n");
+    let directory = TempDir::new().unwrap();
+    for (number, names) in [(1, plain), (2, inlined), (3, inlined)] {
+        export(directory.path(), &["--partial-ok"], stream(number, names).as_bytes());
+    }
+    let mut namings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for row in rows(directory.path(), "symbols") {
+        namings.entry(row["naming"].clone()).or_default().push(row["function"].clone());
+    }
+    let mut namings: Vec<Vec<String>> = namings.into_values().collect();
+    namings.iter_mut().for_each(|names| names.sort());
+    namings.sort_by_key(Vec::len);
+    let (main, inlined) = ("\"main\"", "\"inlined\"");
+    assert_eq!(namings, [vec![main], vec![inlined, inlined, main, main]]);
+}
+
+#[test]
+fn attached_runs_of_several_programs_are_of_their_own_services() {
+    let stream = |run: u8, program: &str| {
+        format!(
+            "@nprof\t1.1\trun={run:#x}\tcommand=pid {run}\n@event\tid=1\tname=cycles\n\
+             I\t1\telf\t-\t/lib/libc.so.6\nI\t2\telf\t-\t/opt/{program}\nF\t1\t2\t0x10\tu,ra\nF\t2\t1\t0x10\tu\n\
+             N\t1\t0\t1\t2\nS\t5\t1\t0\t-\t2\t1\t{run}\n"
+        )
+    };
+    let directory = TempDir::new().unwrap();
+    let streams = [(1, "web"), (9, "db")].map(|(run, program)| {
+        let path = directory.path().join(program);
+        std::fs::write(&path, stream(run, program)).unwrap();
+        path
+    });
+    let out = directory.path().join("out");
+    let streams = streams.each_ref().map(|path| path.to_str().unwrap());
+    assert_eq!(export(&out, &[&["--partial-ok"], &streams[..]].concat(), b""), Some(0));
+    let mut services: Vec<(String, i64)> = rows(&out, "runs")
+        .iter()
+        .map(|row| (row["service"].clone(), number(row, "samples")))
+        .collect();
+    services.sort();
+    assert_eq!(services, [("\"db\"".to_owned(), 9), ("\"web\"".to_owned(), 1)]);
+    assert!(out.join("samples/day=1970-01-01/service=db").is_dir());
+}
+
+#[test]
+fn events_of_which_all_samples_are_lost_have_a_row() {
+    let stream = "@nprof\t1.1\trun=0x1\tservice=api\ttime=0\tutc=1795305600000000000\n\
+                  @event\tid=1\tname=cycles\n@event\tid=2\tname=faults\n\
+                  L\t70000000000\t2\t-\t0\t4\tring\nL\t70000000000\t2\t-\t0\t3\tring\n\
+                  L\t80000000000\t0\t-\t0\t5\tring\nL\t80000000000\t1\t-\t0\t0\tring\n";
+    let directory = TempDir::new().unwrap();
+    let row = |row: &BTreeMap<String, String>| {
+        let count = |column| number(row, column);
+        (row["event"].clone(), count("samples"), count("lost"))
+    };
+    let (faults, unknown) = (("\"faults\"".to_owned(), 0, 7), ("\"\"".to_owned(), 0, 5));
+    // Without a sample, and with those of another event.
+    for (sample, first) in [("", None), ("S\t5\t1\t0\t-\t0\t1\t1\n", Some("\"cycles\""))] {
+        let out = directory.path().join(sample.len().to_string());
+        export(&out, &["--partial-ok"], format!("{stream}{sample}").as_bytes());
+        let mut found: Vec<(String, i64, i64)> = rows(&out, "runs").iter().map(row).collect();
+        found.sort();
+        let mut expected = vec![faults.clone(), unknown.clone()];
+        expected.extend(first.map(|event| (event.to_owned(), 1, 0)));
+        expected.sort();
+        assert_eq!(found, expected);
+        assert_eq!(files(&out.join("runs/day=2026-11-22/service=api")).len(), 1);
+    }
+}
+
+#[test]
+fn runs_of_several_exports_count_once() {
+    let directory = TempDir::new().unwrap();
+    let inputs = [("0x2", "a"), ("0x3", "b")].map(|(run, host)| {
+        let path = directory.path().join(host);
+        std::fs::write(&path, on_host(run, host)).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let out = directory.path().join("out");
+    let samples = || rows(&out, "samples").iter().map(|row| number(row, "samples")).sum::<i64>();
+    let [a, b] = inputs.each_ref().map(String::as_str);
+    for one in [a, b] {
+        export(&out, &[one], b"");
+    }
+    assert_eq!(samples(), 2 * 71);
+    // Both at once replace the files of each.
+    export(&out, &[a, b], b"");
+    assert_eq!(samples(), 2 * 71);
+    assert_eq!(files(&out).len(), 5);
+    let before = files(&out);
+    let args = ["--to", "parquet", "-o", out.to_str().unwrap(), a];
+    let message = tool().refusal(&args, b"");
+    assert!(message.contains("has the run 0x2 and others; export all of its runs"), "{message}");
+    assert_eq!(files(&out), before);
+}
+
+#[test]
 fn samples_at_each_depth_of_a_recursion_are_refused_before_they_fill_the_memory() {
     let mut stream =
         "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=cycles\nI\t1\telf\t0011\t/bin/prog\n\

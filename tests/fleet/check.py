@@ -5,6 +5,7 @@
 """
 
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tempfile
 
 import datafusion
 import duckdb
+import pyarrow
 
 SQL = pathlib.Path(sys.argv[1]).resolve()
 
@@ -73,10 +75,15 @@ def scripts(*names):
     return [(SQL / f'{name}.sql').read_text() for name in names]
 
 
+# The view that diff.sql reads.
+COMPARED = '''create or replace view compared as
+    select 'api' as service, 'cpu-clock' as event, '1.0' as base, '1.1' as new'''
+
+
 def by_duckdb(directory, query):
     connection = duckdb.connect()
     connection.execute(f"set file_search_path = '{directory}'")
-    for script in scripts('views', 'calls'):
+    for script in [*scripts('views', 'calls'), COMPARED]:
         connection.execute(script)
     return connection.execute(query).fetchall()
 
@@ -89,8 +96,10 @@ def statements(script):
 def by_datafusion(directory, query):
     context = datafusion.SessionContext()
     for table in ['samples', 'stacks', 'frames', 'symbols', 'runs']:
-        context.register_parquet(f'{table}_files', f'{directory}/{table}/')
-    for script in scripts('views', 'calls'):
+        # The other queries need no columns of folders.
+        folders = [('day', pyarrow.string()), ('service', pyarrow.string())] if table == 'samples' else []
+        context.register_parquet(f'{table}_files', f'{directory}/{table}/', table_partition_cols=folders)
+    for script in [*scripts('views', 'calls'), COMPARED]:
         # The function that reads files has another name in each engine.
         script = re.sub(r"read_parquet\('(\w+)/[^)]*\)", r'\1_files', script)
         for statement in statements(script):
@@ -136,23 +145,60 @@ def check_built(work):
     rows = [row for row in by_duckdb(directory, paths) if row[0] == 'faults']
     # nprof-paths begins with the name of the thread, and escapes separators.
     assert rows == [('faults', 'main;=f;\\n\\x1b, "<&>;inlined', 6)], (rows, folded)
-    check_diff(directory)
 
 
-def check_diff(directory):
-    connection = duckdb.connect()
-    connection.execute(f"set file_search_path = '{directory}'")
-    for script in scripts('views', 'calls'):
-        connection.execute(script)
-    for name, value in dict(service='api', event='cpu-clock', base='1.0', new='1.1').items():
-        connection.execute(f"set variable {name} = '{value}'")
-    rows = connection.execute(*scripts('diff')).fetchall()
-    changes = {row[0]: row[4] for row in rows}
-    base, new = (5 + 1) / 16, (20 + 1) / 31
-    assert abs(changes['inlined'] - 100 * (new - base)) < 1e-9, rows
-    # All hosts are equal: there is no variance.
-    assert all(abs(row[5]) < 1e-9 for row in rows), rows
-    print(f'diff: {len(rows)} rows')
+
+def check_namings(work):
+    """Hosts that find more or fewer inlined calls of a frame: a query sees those of one host."""
+    names = ['Y|1|named|1,0,0,0', 'Y|1|stripped', 'Y|1|named|2,0,3,0|1,0,9,0', 'Y|1|named|3,0,0,0']
+    for number, name in enumerate(names, 1):
+        text = f'@nprof|1.1|run={number:#x}|service=api\n@event|id=1|name=cycles\nI|1|elf|0011|/bin/prog\n' \
+               'F|1|1|0x10|u\nU|1|main|-\nU|2|inlined|-\nU|3|another|-\n' \
+               f'{name}\nN|1|0|1\nS|5|1|0|-|1|1|1\n@end|samples=1|records=5|lost=0\n'
+        stream = work / f'{number}.names'
+        stream.write_text(text.replace('|', '\t'))
+        export(work / 'namings', stream)
+    for name, engine in ENGINES.items():
+        rows = engine(work / 'namings', *scripts('flat'))
+        assert rows == [('cycles', 'inlined', 'prog', 4, 4, 4, 4), ('cycles', 'main', 'prog', 0, 4, 0, 4)], (name, rows)
+    print('names of several hosts: those with the most inlined calls')
+
+
+def check_diff(work):
+    """Hosts of equal weight, of which the versions differ: shares of all engines are those of nprof-diff."""
+    generator = random.Random(1)
+    sides = {'1.0': [], '1.1': []}
+    for number, version in enumerate(['1.0', '1.1'] * 4, 1):
+        a = generator.randrange(100, 200) + (50 if version == '1.1' else 0)
+        b = (600 - a) // 3
+        head, _, _ = STREAM.format(run=f'{number:#x}', host=f'host{number}', version=version, count=1,
+                                   weight=1).partition('S|')
+        sums = [(1, 2, a), (2, 3, b), (1, 0, 600 - a - b)]
+        lines = [f'S|{at}000|1|{task}|0|{node}|{count}000000|{count}'
+                 for at, (task, node, count) in enumerate(sums, 1)]
+        stream = work / f'{number}.diff'
+        stream.write_text('\n'.join([head + lines[0], *lines[1:], '@end|samples=3|records=20|lost=0', ''])
+                          .replace('|', '\t'))
+        sides[version].append(stream)
+        export(work / 'diff', stream)
+    lines = run('nprof-diff', '--format', 'tsv', '-n', '0', '--base', *sides['1.0'], '--new', *sides['1.1']).decode()
+    names, *rows = [line.split('\t') for line in lines.splitlines() if not line.startswith('#')]
+    rows = [dict(zip(names, row)) for row in rows]
+    expected = {row['name']: [float(row[f'total_{side}']) for side in ('base', 'new', 'diff')] for row in rows}
+    results = []
+    for name, engine in ENGINES.items():
+        result = engine(work / 'diff', *scripts('diff'))
+        # nprof-diff joins the code of an image without names.
+        found = {row[0].replace('prog+0x3030', '[unnamed in prog]'): row for row in result}
+        assert found.keys() == expected.keys(), (name, found, expected)
+        for function, row in found.items():
+            # nprof-diff prints six decimals.
+            assert all(abs(a - b) < 1e-6 for a, b in zip(row[2:5], expected[function])), (name, row, expected)
+            assert 1 < row[5] < 20 and row[6:] == (4, 4), (name, row)
+        print(f'diff: {name}: {len(found)} rows with the shares of nprof-diff')
+        results.append({row[:2]: row[2:] for row in result})
+    for key, row in results[0].items():
+        assert all(abs(a - b) < 1e-9 for a, b in zip(row, results[1][key])), results
 
 
 def check_recorded(work):
@@ -179,4 +225,6 @@ def check_recorded(work):
 
 with tempfile.TemporaryDirectory() as directory:
     check_built(pathlib.Path(directory))
+    check_namings(pathlib.Path(directory))
+    check_diff(pathlib.Path(directory))
     check_recorded(pathlib.Path(directory))

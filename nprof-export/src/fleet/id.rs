@@ -1,5 +1,7 @@
 //! Ids of frames and stacks that are equal on every host: hashes of their contents. Pure.
 
+use std::collections::BTreeSet;
+
 use sha2::{Digest, Sha256};
 
 use crate::model::{Frame, Profile};
@@ -40,6 +42,20 @@ pub(super) fn of_frame(profile: &Profile, frame: &Frame) -> i64 {
     id(&bytes)
 }
 
+/// Returns the id of the names of a frame: two hosts may find more inlined calls or none.
+pub(super) fn of_names(profile: &Profile, frame: &Frame) -> i64 {
+    let mut bytes = vec![u8::from(frame.is_named == Some(true))];
+    for call in &frame.calls {
+        let function = &profile.functions[call.function as usize];
+        for part in [&function.name, &function.file] {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part.as_bytes());
+        }
+        bytes.extend_from_slice(&call.line.to_le_bytes());
+    }
+    id(&bytes)
+}
+
 /// Returns the id of a stack of these frames, leaf first.
 pub(super) fn of_stack(frames: &[i64]) -> i64 {
     let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
@@ -47,9 +63,7 @@ pub(super) fn of_stack(frames: &[i64]) -> i64 {
 }
 
 /// Returns a name for a file with the samples of these runs.
-pub(super) fn of_runs(runs: impl Iterator<Item = u64>) -> String {
-    let mut runs: Vec<u64> = runs.collect();
-    runs.sort_unstable();
+pub(super) fn of_runs(runs: &BTreeSet<u64>) -> String {
     let bytes: Vec<u8> = runs.iter().flat_map(|run| run.to_le_bytes()).collect();
     format!("{:016x}", id(&bytes))
 }

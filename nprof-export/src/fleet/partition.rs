@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use nprof_cli::date;
 
-use crate::model::{Profile, Run, Sample};
+use super::service::services;
+use crate::model::{Profile, Sample};
 
 /// The longest name of a folder, as of most file systems.
 const MAX_NAME: usize = 255;
@@ -15,14 +16,24 @@ const MAX_NAME: usize = 255;
 pub(super) struct Partition<'a> {
     /// The day, such as 2026-11-23, UTC.
     day: String,
-    service: String,
+    pub(super) service: String,
     pub(super) samples: Vec<&'a Sample>,
+    /// Run and event of which all samples were lost, if this is the day of the run.
+    pub(super) lost: Vec<(u32, u32)>,
 }
 
 impl Partition<'_> {
-    /// Returns the runs with samples, in ascending order.
+    fn new(day: i64, service: String) -> Self {
+        let ns = u64::try_from(day.saturating_mul(NS_PER_DAY)).unwrap_or(0);
+        let mut day = date::utc(ns);
+        day.truncate("2026-11-23".len());
+        Self { day, service, samples: Vec::new(), lost: Vec::new() }
+    }
+
+    /// Returns the runs with samples or losses, in ascending order.
     pub(super) fn runs(&self, profile: &Profile) -> impl Iterator<Item = u32> + use<> {
-        let runs: BTreeSet<u32> = self.samples.iter().map(|sample| sample.run).collect();
+        let mut runs: BTreeSet<u32> = self.samples.iter().map(|sample| sample.run).collect();
+        runs.extend(self.lost.iter().map(|&(run, _)| run));
         debug_assert!(runs.iter().all(|&run| (run as usize) < profile.runs.len()));
         runs.into_iter()
     }
@@ -44,37 +55,31 @@ impl Partition<'_> {
 
 /// Divides the samples of a profile by day and service.
 pub(super) fn partitions(profile: &Profile) -> Vec<Partition<'_>> {
-    let mut partitions: BTreeMap<(i64, String), Vec<&Sample>> = BTreeMap::new();
-    let services: Vec<String> = profile.runs.iter().map(|run| service(profile, run)).collect();
-    for sample in &profile.samples {
+    let services = services(profile);
+    let mut partitions: BTreeMap<(i64, &str), Partition<'_>> = BTreeMap::new();
+    let key = |time: i64, run: u32| {
         // Times before 1970, as of damage, are of its first day.
-        let day = sample.time.div_euclid(NS_PER_DAY).max(0);
-        let service = services.get(sample.run as usize).cloned().unwrap_or_default();
-        partitions.entry((day, service)).or_default().push(sample);
-    }
-    let partition = |((day, service), samples): ((i64, String), _)| {
-        let ns = u64::try_from(day.saturating_mul(NS_PER_DAY)).unwrap_or(0);
-        let mut day = date::utc(ns);
-        day.truncate("2026-11-23".len());
-        Partition { day, service, samples }
+        (time.div_euclid(NS_PER_DAY).max(0), services[run as usize].as_str())
     };
-    partitions.into_iter().map(partition).collect()
+    let new = |(day, service): (i64, &str)| Partition::new(day, service.to_owned());
+    let mut seen = BTreeSet::new();
+    for sample in &profile.samples {
+        let key = key(sample.time, sample.run);
+        partitions.entry(key).or_insert_with(|| new(key)).samples.push(sample);
+        seen.insert((sample.run, sample.event));
+    }
+    for (run, number) in profile.runs.iter().zip(0..) {
+        for &event in run.lost.keys().filter(|&&event| !seen.contains(&(number, event))) {
+            // With its samples of other events, if it has any.
+            let time = if run.start == i64::MAX { run.first_loss } else { Some(run.start) };
+            let key = key(time.unwrap_or(0), number);
+            partitions.entry(key).or_insert_with(|| new(key)).lost.push((number, event));
+        }
+    }
+    partitions.into_values().collect()
 }
 
 const NS_PER_DAY: i64 = 86_400_000_000_000;
-
-/// Returns the service of a run: the one that was recorded, else the name of its program.
-pub(super) fn service(profile: &Profile, run: &Run) -> String {
-    if !run.service.is_empty() {
-        return run.service.clone();
-    }
-    let program = match profile.images.first() {
-        Some(image) if run.command.starts_with("pid ") => &image.name,
-        _ => run.command.split(' ').next().unwrap_or_default(),
-    };
-    let name = program.rsplit('/').next().unwrap_or_default();
-    if name.is_empty() { "unknown".to_owned() } else { name.to_owned() }
-}
 
 /// Returns a text as a part of a path: other characters than letters, digits, `-`, `_` and inner dots as
 /// `%` and two hexadecimal digits, which engines decode.
@@ -97,9 +102,7 @@ mod tests {
     #[test]
     fn hostile_services_stay_in_their_folder() {
         let folder = |service: &str| {
-            let (day, samples) = ("2026-11-23".to_owned(), Vec::new());
-            let partition = Partition { day, service: service.to_owned(), samples };
-            partition.folder().to_str().map(str::to_owned)
+            Partition::new(20_780, service.to_owned()).folder().to_str().map(str::to_owned)
         };
         assert_eq!(folder("api-2.0").as_deref(), Some("day=2026-11-23/service=api-2.0"));
         assert_eq!(folder("../x").as_deref(), Some("day=2026-11-23/service=%2E.%2Fx"));

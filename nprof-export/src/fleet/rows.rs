@@ -6,8 +6,8 @@ use nprof_stream::escape::escaped;
 use parquet::data_type::ByteArray;
 
 use super::id;
-use super::partition::{Partition, service};
-use super::table::{Column, Table};
+use super::partition::Partition;
+use super::table::{Column, RUNS, Table};
 use crate::model::{Frame, Profile};
 
 /// Returns the tables of a partition. `frame_ids` are the ids of the profile's frames.
@@ -162,14 +162,17 @@ fn frames_table(profile: &Profile, frames: &BTreeMap<i64, &Frame>) -> Table {
 }
 
 fn symbols_table(profile: &Profile, frames: &BTreeMap<i64, &Frame>) -> Table {
-    let (mut ids, mut levels, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ids, mut namings, mut levels) = (Vec::new(), Vec::new(), Vec::new());
+    let mut lines = Vec::new();
     let (mut functions, mut files, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
     for (&id, frame) in frames {
         // Addresses are no names: those that no one has looked up are left to a later pass.
         let Some(is_named) = frame.is_named else { continue };
+        let naming = id::of_names(profile, frame);
         for (level, call) in frame.calls.iter().enumerate() {
             let function = &profile.functions[call.function as usize];
             ids.push(id);
+            namings.push(naming);
             levels.push(level as i32);
             functions.push(text(&function.name));
             files.push(text(&function.file));
@@ -187,6 +190,7 @@ fn symbols_table(profile: &Profile, frames: &BTreeMap<i64, &Frame>) -> Table {
             ("file", Column::Text(files)),
             ("line", Column::Int(lines)),
             ("status", Column::Text(statuses)),
+            ("naming", Column::Long(namings)),
         ],
     }
 }
@@ -198,6 +202,7 @@ fn runs_table(profile: &Profile, partition: &Partition<'_>) -> Table {
         *samples = samples.saturating_add(sample.count);
         *weight = weight.saturating_add(sample.weight);
     }
+    sums.extend(partition.lost.iter().map(|&key| (key, (0, 0))));
     let run = |&(run, _): &(u32, u32)| &profile.runs[run as usize];
     let event = |&(_, event): &(u32, u32)| &profile.events[event as usize];
     let texts = |of: &dyn Fn(&(u32, u32)) -> String| {
@@ -208,12 +213,12 @@ fn runs_table(profile: &Profile, partition: &Partition<'_>) -> Table {
         Column::OptionalLong(sums.keys().map(|key| of(key).map(signed)).collect())
     };
     Table {
-        name: "runs",
+        name: RUNS,
         times: &["start", "end"],
         columns: vec![
             ("run", texts(&|key| format!("{:#x}", run(key).id))),
             ("host", texts(&|key| run(key).host.clone())),
-            ("service", texts(&|key| service(profile, run(key)))),
+            ("service", texts(&|_| partition.service.clone())),
             ("version", texts(&|key| run(key).version.clone())),
             ("command", texts(&|key| run(key).command.clone())),
             ("event", texts(&|key| escaped(&event(key).name))),
@@ -221,8 +226,8 @@ fn runs_table(profile: &Profile, partition: &Partition<'_>) -> Table {
             ("measure", texts(&|key| escaped(event(key).measure.word()))),
             ("period", optional(&|key| event(key).period)),
             ("frequency", optional(&|key| event(key).frequency)),
-            ("start", longs(&|key| microseconds(run(key).start))),
-            ("end", longs(&|key| microseconds(run(key).end))),
+            ("start", longs(&|key| microseconds(run(key).span().0))),
+            ("end", longs(&|key| microseconds(run(key).span().1))),
             ("samples", Column::Long(sums.values().map(|sum| signed(sum.0)).collect())),
             ("weight", Column::Long(sums.values().map(|sum| signed(sum.1)).collect())),
             ("lost", longs(&|key| signed(run(key).lost.get(&key.1).copied().unwrap_or(0)))),

@@ -14,6 +14,9 @@ use parquet::schema::parser::parse_message_type;
 /// The version of the schema, in each file.
 const SCHEMA_VERSION: &str = "1";
 
+/// The table of runs.
+pub(super) const RUNS: &str = "runs";
+
 /// A column.
 #[derive(Clone, Debug)]
 pub(super) enum Column {
@@ -47,7 +50,9 @@ impl Table {
             };
             match column {
                 Column::Text(_) => format!("required binary {name} (STRING);"),
-                Column::Long(_) => format!("required int64 {name} ({of_numbers});"),
+                Column::Long(_) => {
+                    format!("required int64 {name} ({of_numbers});")
+                }
                 Column::OptionalLong(_) => format!("optional int64 {name} ({of_numbers});"),
                 Column::Int(_) => format!("required int32 {name};"),
                 Column::Bool(_) => format!("required boolean {name};"),

@@ -73,8 +73,19 @@ pub(crate) struct Run {
     pub(crate) end: i64,
     /// Lost samples by event.
     pub(crate) lost: BTreeMap<u32, u64>,
+    /// The time of the first loss, as that of samples. None without a loss.
+    pub(crate) first_loss: Option<i64>,
     /// True if its stream was complete.
     pub(crate) is_complete: bool,
+}
+
+impl Run {
+    /// Returns the times of the first and last sample; without samples, of the first loss.
+    #[cfg_attr(not(feature = "parquet"), expect(dead_code, reason = "for Parquet"))]
+    pub(crate) fn span(&self) -> (i64, i64) {
+        let loss = self.first_loss.unwrap_or(0);
+        if self.start <= self.end { (self.start, self.end) } else { (loss, loss) }
+    }
 }
 
 /// A source of code.

@@ -39,8 +39,7 @@ impl Profile {
         let counts = self.observations_by_image();
         let mut best = None;
         for (index, image) in self.images.iter().enumerate() {
-            let is_program = image.path.starts_with('/') && !image.name.contains(".so");
-            let key = (is_program, counts[index]);
+            let key = (image.is_program(), counts[index]);
             if best.is_none_or(|(most, _)| key > most) {
                 best = Some((key, index));
             }
@@ -61,6 +60,13 @@ impl Profile {
             }
         }
         counts
+    }
+}
+
+impl Image {
+    /// True if it may be a program: it is a file, and no library.
+    pub(crate) fn is_program(&self) -> bool {
+        self.path.starts_with('/') && !self.name.contains(".so")
     }
 }
 

@@ -171,10 +171,12 @@ impl ProfileReader {
         match record {
             Record::Run(head) => self.note_command(&head.command),
             Record::Lost(lost) => {
-                // Other formats have no losses by event.
-                if matches!(self.sampling, Sampling::Windows(_)) {
-                    let event = self.event(lost.event);
-                    self.runs.note_lost(lost, event);
+                // Other formats have no losses by event. A count of 0 is unknown.
+                if let Sampling::Windows(length) = self.sampling
+                    && lost.count > 0
+                {
+                    let event = self.event_of_loss(lost.event);
+                    self.runs.note_lost(lost, event, self.window(lost.time, length));
                 }
                 self.note_lost(lost);
             }
@@ -213,6 +215,11 @@ impl ProfileReader {
         i64::try_from(time).unwrap_or(i64::MAX).saturating_add(self.to_utc)
     }
 
+    /// Returns the beginning of the window of a time.
+    fn window(&self, time: u64, length: i64) -> i64 {
+        self.utc(time).div_euclid(length).saturating_mul(length)
+    }
+
     fn note_time(&mut self, time: Option<u64>) {
         let Some(time) = time.map(|time| self.utc(time)) else { return };
         let (first, last) = self.span.get_or_insert((time, time));
@@ -236,7 +243,7 @@ impl ProfileReader {
         let comm = self.tables.task(sample.task).map_or(NameId::default(), |task| task.comm);
         let &Sample { event, task, node, time, count, weight, .. } = sample;
         let window = match self.sampling {
-            Sampling::Windows(length) => self.utc(time).div_euclid(length).saturating_mul(length),
+            Sampling::Windows(length) => self.window(time, length),
             Sampling::Each | Sampling::Sums => 0,
         };
         let key = PendingKey { event, task, comm, node, window };
@@ -292,10 +299,21 @@ impl ProfileReader {
         }
     }
 
-    /// Returns the index of an event; runs of the same event share one.
+    /// Returns the index of the event of a sample.
     fn event(&mut self, id: EventId) -> u32 {
         let damaged = || Event { name: b"[damaged]".to_vec(), ..Event::default() };
         let event = self.tables.event(id).cloned().unwrap_or_else(damaged);
+        self.event_number(event)
+    }
+
+    /// Returns the index of the event of a loss: one without a name, if the stream does not have it.
+    fn event_of_loss(&mut self, id: EventId) -> u32 {
+        let event = self.tables.event(id).cloned().unwrap_or_default();
+        self.event_number(event)
+    }
+
+    /// Returns the index of an event; runs of the same event share one.
+    fn event_number(&mut self, event: Event) -> u32 {
         // Parquet files have the period and the frequency of each run.
         let has_periods = matches!(self.sampling, Sampling::Windows(_));
         let same = |other: &Event| {

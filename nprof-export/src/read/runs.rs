@@ -89,12 +89,13 @@ impl Runs {
         }
     }
 
-    /// Notes lost samples of an event.
-    pub(super) fn note_lost(&mut self, lost: &Lost<'_>, event: u32) {
+    /// Notes lost samples of an event, at a time like that of samples.
+    pub(super) fn note_lost(&mut self, lost: &Lost<'_>, event: u32, time: i64) {
         let run = self.named(lost.extras).unwrap_or_else(|| self.of_task(lost.task));
         if let Some(run) = self.runs.get_mut(run as usize) {
             let sum = run.lost.entry(event).or_default();
             *sum = sum.saturating_add(lost.count);
+            run.first_loss.get_or_insert(time);
         }
     }
 

@@ -1,0 +1,128 @@
+//! The directory of the tables: the names of files, and their replacement.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::RowAccessor;
+use parquet::schema::parser::parse_message_type;
+
+use super::id;
+use super::table::{RUNS, Table};
+
+/// The directory with a folder for each table.
+pub(super) struct Directory<'a> {
+    path: &'a Path,
+}
+
+/// The place of the files of some runs, of one day and service.
+pub(super) struct Place<'a> {
+    directory: &'a Path,
+    /// The folder below that of a table.
+    folder: PathBuf,
+    /// The name of the files.
+    name: String,
+    /// The names of the files that they replace.
+    replaced: Vec<String>,
+}
+
+impl<'a> Directory<'a> {
+    /// Opens a directory, and creates it if it does not exist.
+    pub(super) fn create(path: &'a Path) -> anyhow::Result<Self> {
+        fs::create_dir_all(path).with_context(|| path.display().to_string())?;
+        Ok(Self { path })
+    }
+
+    /// Returns the place of the files of these runs, in a folder below those of the tables.
+    ///
+    /// # Errors
+    ///
+    /// If a file there has one of the runs and others: queries would count its samples twice.
+    pub(super) fn place(&self, folder: PathBuf, runs: &BTreeSet<u64>) -> anyhow::Result<Place<'a>> {
+        let name = id::of_runs(runs);
+        let mut place = Place { directory: self.path, folder, name, replaced: Vec::new() };
+        let runs_folder = place.folder_of(RUNS);
+        let entries = match fs::read_dir(&runs_folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(place),
+            Err(error) => return Err(error).context(runs_folder.display().to_string()),
+        };
+        for entry in entries {
+            let path = entry.with_context(|| runs_folder.display().to_string())?.path();
+            let is_table = path.extension().is_some_and(|extension| extension == "parquet");
+            let Some(other) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+            if !is_table || other == place.name {
+                continue;
+            }
+            let found = runs_of(&path).with_context(|| path.display().to_string())?;
+            let Some(run) = found.intersection(runs).next() else { continue };
+            if !found.is_subset(runs) {
+                bail!(
+                    "{} has the run {run:#x} and others; export all of its runs at once, or remove the \
+                     files of this name",
+                    path.display()
+                );
+            }
+            place.replaced.push(other.to_owned());
+        }
+        Ok(place)
+    }
+}
+
+impl Place<'_> {
+    fn folder_of(&self, table: &str) -> PathBuf {
+        self.directory.join(table).join(&self.folder)
+    }
+
+    /// Writes the file of a table.
+    pub(super) fn write(&self, table: &Table) -> anyhow::Result<()> {
+        let folder = self.folder_of(table.name);
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let file_of = |name: &str| folder.join(format!("{name}.parquet"));
+        let path = file_of(&self.name);
+        // Engines that read the directory at this time see the file as a whole or not at all.
+        let new = folder.join(format!(".{}.new", self.name));
+        let written = File::create(&new).map_err(anyhow::Error::from);
+        let written = written.and_then(|file| Ok(table.write(file)?));
+        let written = written.with_context(|| path.display().to_string());
+        // Before the new file has its name: no sample counts twice.
+        let removed =
+            written.and_then(|()| self.replaced.iter().try_for_each(|name| remove(&file_of(name))));
+        let renamed = removed
+            .and_then(|()| fs::rename(&new, &path).with_context(|| path.display().to_string()));
+        if renamed.is_err() {
+            // The error of the write is the one that matters.
+            let _ = fs::remove_file(&new);
+        }
+        renamed
+    }
+}
+
+/// Removes a file that may have been removed already.
+fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).context(path.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the runs in a file of the table of runs.
+fn runs_of(path: &Path) -> anyhow::Result<BTreeSet<u64>> {
+    let reader = SerializedFileReader::new(File::open(path)?)?;
+    let column = parse_message_type("message runs { required binary run (STRING); }")?;
+    let mut runs = BTreeSet::new();
+    for row in reader.get_row_iter(Some(column))? {
+        let row = row?;
+        let id =
+            row.get_string(0)?.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
+        let not_an_id = || ParquetError::General("a run is no number".to_owned());
+        runs.insert(id.and_then(Result::ok).ok_or_else(not_an_id)?);
+    }
+    Ok(runs)
+}
