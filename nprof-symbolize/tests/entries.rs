@@ -181,3 +181,27 @@ fn image_without_a_countable_function_is_an_error() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no image"));
 }
+
+#[test]
+fn program_compiled_by_go_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let source = "package main\n\n//go:noinline\nfunc counted(n int) int { return n + 1 }\n\n\
+        func main() { println(counted(1)) }\n";
+    std::fs::write(at.join("main.go"), source).unwrap();
+    for flags in ["", "-s -w"] {
+        let mut build = Command::new("go");
+        build.args(["build", "-ldflags", flags, "-o", "counted", "main.go"]).current_dir(at);
+        // Neither settings nor the network of this machine.
+        build.env("GOCACHE", at.join("cache")).env("GOFLAGS", "").env("GOTOOLCHAIN", "local");
+        build.env("GO111MODULE", "off").env("CGO_ENABLED", "0").env("GOENV", "off");
+        let Ok(built) = build.output() else {
+            return println!("SKIPPED program_compiled_by_go_is_refused_by_name: no go");
+        };
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let output = entries("main.counted", &at.join("counted"));
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{message}");
+        assert!(message.contains("/counted: a Go program"), "{message}");
+    }
+}

@@ -12,7 +12,7 @@ use crate::convert::allocations::block::Block;
 /// The bits of an address and of a size that fit into a packed block.
 const ADDRESS_BITS: u32 = 48;
 
-/// The bit of `shares` of a packed block whose weight is not its size.
+/// Set in `shares` if the weight of a packed block is not its size.
 const IS_SAMPLED: u32 = 1 << 31;
 
 /// The number of parts of a table with more than `FEW` blocks: a power of two.
@@ -112,7 +112,7 @@ impl Part {
             if packed.is_empty() {
                 break;
             }
-            // The search of a block whose home lies after the hole does not pass the hole.
+            // The search of a block does not pass the hole if its home lies after it.
             let home = self.home(packed.address());
             let is_after = if hole <= slot {
                 hole < home && home <= slot
