@@ -27,7 +27,7 @@ const NEW_MAX: usize = 8192;
 /// the sake of their children: each takes 12 us.
 const LISTED_MAX: usize = 256;
 
-/// The parent of a process whose parent has exited, until it is read again: another process adopts it.
+/// The parent of an orphan, until it is read again: another process adopts it.
 const NO_PARENT: u32 = 0;
 
 /// The CPU times of a process.

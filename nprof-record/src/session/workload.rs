@@ -1,4 +1,4 @@
-//! The workload, which is what is recorded: detects its exit, and handles signals to the recorder.
+//! The recorded workload: detects its exit, and handles signals to the recorder.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -118,7 +118,7 @@ mod tests {
         let saved = IGNORED.fetch_or(1 << signal, Ordering::Relaxed);
         ignore_again(&LIBRARY_SIGNALS);
         let mut now = KernelAction(before.0);
-        // Reads what ignore_again has set, and sets what was there before.
+        // Reads the action that ignore_again has set, and restores the one before.
         now.swap(signal, true);
         IGNORED.store(saved, Ordering::Relaxed);
         assert_eq!(now.0[0], libc::SIG_IGN);

@@ -117,7 +117,7 @@ pub(super) struct ProgramConfig {
     pub(super) kernel: bool,
 }
 
-/// Returns the instructions of the program that events run. It decides what to copy, and goes on with
+/// Returns the instructions of the program that events run. It selects the parts to copy, and goes on with
 /// [`copier`], so that only one program has the loop.
 pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
     let mut code = Assembler::default();
