@@ -140,7 +140,7 @@ lint: setup
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	mandoc -Tlint -Wwarning man/*.[157]
 	python3 -B -c 'import ast, sys; [ast.parse(open(path).read(), path) for path in sys.argv[1:]]' \
-	    $(shell find bench tests nprof* -name '*.py') $(shell grep -lIs '^\#!.*python3' bench/* tests/*/*)
+	    $(shell find bench tests nprof* -name '*.py') $(shell grep -lIs '^\#!.*python3' bench/* packaging/* tests/*/*)
 	python3 -B tests/lint/modules.py $(dir $(wildcard nprof*/Cargo.toml))
 	python3 -B tests/lint/architecture.py
 	python3 -B tests/lint/links.py
@@ -213,8 +213,14 @@ deb: build
 	@$(MAKE) --no-print-directory install-files DESTDIR=$(DEB) PREFIX=/usr >/dev/null
 	@packaging/deb $(DEB) $$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
+# Packs programs that need no library of the system, for x86-64 and 64-bit ARM. As root, in the Debian of `machines`.
+static: build
+	$(call install_missing,$(MACHINE_NEEDS))
+	@packaging/static $(abspath $(TARGET))/machines $(abspath $(TARGET))/static \
+	    $$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml) $(TOOLS)
+
 clean:
 	$(CARGO) clean
 	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target nprof-import/fuzz/target
 
-.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz fleet html machines install install-files deb clean
+.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz fleet html machines install install-files deb static clean

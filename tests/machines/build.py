@@ -22,11 +22,12 @@ PROGRAMS = [
     ("deep", "deep.c", ["-O1"]),
     ("storm", "storm.c", ["-O1"]),
     ("limited", "limited.c", ["-O1", "-static"]),
+    ("counted", "counted.c", ["-O1", "-static"]),
 ]
 
 
-def tools(workshop, arch):
-    """Compiles the tools as static programs. Returns the folder on the host with them."""
+def tools(workshop, arch, names=TOOLS, release=False):
+    """Compiles tools as static programs. Returns the folder on the host with them."""
     target = TARGETS[arch][0]
     linker = f"{TARGETS[arch][1]}-gcc"
     variable = target.upper().replace("-", "_")
@@ -38,14 +39,19 @@ def tools(workshop, arch):
         # Without debug information the tools fit into the memory of a machine.
         "CARGO_PROFILE_DEV_DEBUG": "0",
         "CARGO_PROFILE_DEV_STRIP": "debuginfo",
+        "CARGO_PROFILE_RELEASE_STRIP": "symbols",
     }
-    packages = [word for tool in TOOLS for word in ("--package", tool)]
+    packages = [word for name in names for word in ("--package", name)]
     command = ["cargo", "build", "--quiet", "--locked", "--manifest-path", "/src/Cargo.toml", "--bins"]
     command += ["--target", target]
-    # Machines have no network, of which the default features of nprof-symbolize make use.
+    # Without debuginfod: a static program cannot load the libraries with which glibc looks up host names.
     command.append("--no-default-features")
+    if "nprof-export" in names:
+        command += ["--features", "nprof-export/parquet"]
+    if release:
+        command.append("--release")
     workshop.run([*command, *packages], environment=environment)
-    return workshop.root / f"build-{arch}" / target / "debug"
+    return workshop.root / f"build-{arch}" / target / ("release" if release else "debug")
 
 
 def programs(workshop, arch, sources, folder):
