@@ -4,7 +4,7 @@
 static volatile unsigned long sink;
 
 __attribute__((noinline)) void bottom(void) {
-    for (long i = 0; i < 50000000; i++) sink = sink + 1;
+    for (long i = 0; i < 100000000; i++) sink = sink + 1;
 }
 
 __attribute__((noinline)) int descend(int depth) {
