@@ -291,6 +291,8 @@ impl Invocation<'_> {
         converter.sink.flush();
         if let Some(kernel) = self.kernel.take() {
             converter.set_kernel(kernel);
+            let code = self.tracer.iter().flat_map(|tracer| &tracer.code);
+            code.for_each(|code| converter.add_kernel_code(code));
         }
         converter.keep_images(self.kept.take());
         let Sources { mut rings, waits, enabled } = sources;

@@ -14,6 +14,7 @@ use crate::event::{CpuMode, StackMode, Waiting};
 use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::os::machine;
 use crate::perf::bpf::symbol_lookup::SymbolLookup;
+use crate::perf::loaded_code::CodeListener;
 use crate::perf::plan::Plan;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::sys;
@@ -31,8 +32,12 @@ const TICKS_PER_SECOND: u64 = 250;
 pub(crate) fn load_tracer(args: &Args, plan: &mut Plan) -> anyhow::Result<Option<Rc<WaitTracer>>> {
     let Some(config) = plan.wait_config() else { return Ok(None) };
     let last_cpu = machine::online_cpus().last().copied().unwrap_or(0);
-    let loaded = WaitTracer::load(config, last_cpu)
-        .and_then(|tracer| tracer.try_start().map(|()| Rc::new(tracer)));
+    let listener = CodeListener::open(&plan.common);
+    let loaded = WaitTracer::load(config, last_cpu).and_then(|mut tracer| {
+        tracer.try_start()?;
+        tracer.code = listener.map(CodeListener::take).unwrap_or_default();
+        Ok(Rc::new(tracer))
+    });
     match loaded {
         Ok(tracer) => Ok(Some(tracer)),
         Err(error) if config.has_wakes => Err(error),

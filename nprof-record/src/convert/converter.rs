@@ -16,6 +16,7 @@ use crate::convert::value_events::ValueEvents;
 use crate::convert::waits::{TimeSums, WaitState};
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
+use crate::os::code_mapping::{Ksymbol, LoadedCode};
 use crate::os::procfs;
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::LostSamples;
@@ -223,6 +224,12 @@ impl<S: Sink> Converter<S> {
     /// Takes the kernel as it was read before sampling began.
     pub(crate) fn set_kernel(&mut self, kernel: RunningKernel) {
         self.resolver.set_kernel(kernel);
+    }
+
+    /// Adds the code of a BPF program that was loaded before.
+    pub(crate) fn add_kernel_code(&mut self, code: &LoadedCode) {
+        let LoadedCode { start, size, ref name } = *code;
+        self.resolver.kernel_changed(&Ksymbol { start, size, is_unregistered: false, name });
     }
 
     /// Keeps copies of the images that have frames, from now on.

@@ -28,6 +28,14 @@ pub(crate) struct Identity {
     pub(crate) generation: u64,
 }
 
+/// The code of a BPF program that this process has loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LoadedCode {
+    pub(crate) start: RuntimeAddress,
+    pub(crate) size: u64,
+    pub(crate) name: Vec<u8>,
+}
+
 /// Code that the kernel generated at run time, or released: a BPF program, a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ksymbol<'a> {

@@ -118,6 +118,25 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
     children
 }
 
+/// Returns the living children of some processes, without this process.
+pub(crate) fn children_of(pids: &[u32]) -> Vec<u32> {
+    let own = std::process::id();
+    let others: Vec<u32> = processes().into_iter().filter(|&pid| pid != own).collect();
+    if lists_children_with_less(pids, others.len()) {
+        return pids.iter().flat_map(|&pid| children(pid)).filter(|&pid| pid != own).collect();
+    }
+    let parents: FxHashSet<u32> = pids.iter().copied().collect();
+    let is_child = |pid: &u32| Stat::of(*pid).is_some_and(|stat| parents.contains(&stat.parent));
+    others.into_iter().filter(is_child).collect()
+}
+
+/// True if the lists of children of all threads are fewer files than those of all processes, which have
+/// the parent: each thread has a file with its children.
+fn lists_children_with_less(pids: &[u32], processes: usize) -> bool {
+    let threads: u64 = pids.iter().map(|&pid| thread_count(pid)).sum();
+    2 * threads < processes as u64 && has_children_files()
+}
+
 /// True if the kernel lists the children of each thread (CONFIG_PROC_CHILDREN).
 fn has_children_files() -> bool {
     Path::new("/proc/thread-self/children").exists()
@@ -170,9 +189,7 @@ pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
     let own = std::process::id();
     let is_other = |pid: &u32| *pid != own && !except.contains(pid);
     let others: Vec<u32> = processes().into_iter().filter(is_other).collect();
-    // Each thread has a file with its children, each process one with its parent: the fewer are read.
-    let threads: u64 = pids.iter().map(|&pid| thread_count(pid)).sum();
-    if has_children_files() && 2 * threads < others.len() as u64 {
+    if lists_children_with_less(pids, others.len()) {
         return descendants_by(pids, |pid| {
             // A read misses a child if its predecessor in the list is removed at the same time.
             let mut children = children(pid);

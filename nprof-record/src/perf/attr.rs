@@ -62,6 +62,19 @@ impl CommonAttr {
         attr
     }
 
+    /// Returns the attributes of the event that reports the code that its thread makes the kernel
+    /// generate.
+    pub(crate) fn code_attr(&self) -> perf_event_attr {
+        let mut attr = self.base_attr(self.scope);
+        attr.set_disabled(0);
+        attr.set_inherit(0);
+        attr.type_ = perf::PERF_TYPE_SOFTWARE;
+        attr.config = u64::from(perf::PERF_COUNT_SW_DUMMY);
+        attr.set_ksymbol(1);
+        attr.__bindgen_anon_2.wakeup_watermark = u32::MAX;
+        attr
+    }
+
     /// Returns the attributes of the event that reports context switches. It wakes no reader: its ring is
     /// read at short intervals.
     pub(crate) fn switch_attr(&self) -> perf_event_attr {

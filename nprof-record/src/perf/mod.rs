@@ -8,6 +8,7 @@ pub(crate) mod calls;
 pub(crate) mod drain_interval;
 pub(crate) mod features;
 pub(crate) mod handler;
+pub(crate) mod loaded_code;
 pub(crate) mod lost;
 pub(crate) mod open;
 pub(crate) mod plan;

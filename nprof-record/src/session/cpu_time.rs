@@ -53,8 +53,14 @@ struct Poll {
 }
 
 /// The time from one reading of all processes to the next is at least this multiple of the time that
-/// it takes: there may be thousands.
-const POLL_TIMES: u64 = 50;
+/// it takes, up to [`PAUSE_MAX`]: the kernel sums the times of all threads for each reading of a process.
+const POLL_TIMES: u64 = 2000;
+
+/// The longest such time, unless [`POLL_TIMES_MIN`] requires more.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// The least such multiple: there may be thousands of processes.
+const POLL_TIMES_MIN: u64 = 50;
 
 /// The time from one reading in /proc to the next of a process that has had no children, if there are
 /// few. Between them its clock is read, which takes two system calls instead of a file with 52 fields.
@@ -96,7 +102,7 @@ impl CpuTimeMeter {
         }
         // A child that exits later adds its whole time to its parent, also that before the
         // beginning.
-        for child in followed.into_iter().flat_map(procfs::children) {
+        for child in procfs::children_of(&followed) {
             meter.note(child, false);
         }
         meter
@@ -112,7 +118,7 @@ impl CpuTimeMeter {
     pub(crate) fn poll(&mut self, living: impl Iterator<Item = u32>) {
         let now = sys::monotonic_ns();
         if self.cpu_time_scope == CpuTimeScope::Processes
-            && now.saturating_sub(self.polled.at) >= self.polled.took.saturating_mul(POLL_TIMES)
+            && now.saturating_sub(self.polled.at) >= pause_ns(self.polled.took)
         {
             let is_due = now.saturating_sub(self.listed_ns) >= sys::duration_ns(LIST_INTERVAL);
             let listing = if is_due { Listing::Part } else { Listing::None };
@@ -188,6 +194,12 @@ impl CpuTimeMeter {
             }
         }
     }
+}
+
+/// Returns the shortest time from a reading that took `took_ns` to the next.
+fn pause_ns(took_ns: u64) -> u64 {
+    let pause_ns = took_ns.saturating_mul(POLL_TIMES).min(sys::duration_ns(PAUSE_MAX));
+    pause_ns.max(took_ns.saturating_mul(POLL_TIMES_MIN))
 }
 
 /// Reads the CPU time of a process. None if it has exited. Only its own time in both modes is exact;
@@ -309,6 +321,13 @@ mod tests {
         assert_eq!(read_clock(pid, Reading { parent: 0, ..before }), None, "an orphan");
         // Above the largest id of a process (PID_MAX_LIMIT), and within the bits that a clock has for it.
         assert_eq!(read_clock(1 << 28, before), None, "it has exited");
+    }
+
+    #[test]
+    fn costly_readings_are_rare() {
+        assert_eq!(pause_ns(10_000), 20_000_000);
+        assert_eq!(pause_ns(1_000_000), 500_000_000);
+        assert_eq!(pause_ns(30_000_000), 1_500_000_000);
     }
 
     #[test]

@@ -414,7 +414,7 @@ impl Recording {
     /// Starts to measure waiting and to count calls, with the threads that exist after the delay.
     fn measure_existing(&mut self) -> anyhow::Result<()> {
         let Self { sources, converter, existing_threads, .. } = self;
-        // Records have orphans, whose parents have exited; the last ones are not settled yet.
+        // Records name orphans, too, but the last of them are not settled yet.
         let mut list = || {
             sources.drain(converter, false);
             let mut threads = converter.threads();

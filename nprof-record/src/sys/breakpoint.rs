@@ -174,8 +174,24 @@ fn address_of(word: &AtomicU64) -> u64 {
 /// signals. A page removed between the check and the read can still do that: this protects against
 /// programs that handle their own faults, not against one that races with us.
 pub(crate) fn read_memory(pid: u32, address: u64, bytes: &mut [u8]) -> usize {
-    let length = present(pid, address, bytes.len()).unwrap_or(0);
-    read_absent_memory(pid, address, &mut bytes[..length])
+    PresentPages::open(pid).read_memory(pid, address, bytes)
+}
+
+/// The list of the present pages of a process: opened once for the stacks of all its threads.
+#[derive(Debug, Default)]
+pub(crate) struct PresentPages(Option<File>);
+
+impl PresentPages {
+    /// Opens the list of the process of a thread; empty if it may not be read.
+    pub(crate) fn open(tid: u32) -> Self {
+        Self(File::open(format!("/proc/{tid}/pagemap")).ok())
+    }
+
+    /// Reads memory as [`read_memory`], by a thread of the process.
+    pub(crate) fn read_memory(&self, tid: u32, address: u64, bytes: &mut [u8]) -> usize {
+        let length = self.0.as_ref().and_then(|list| present(list, address, bytes.len()));
+        read_absent_memory(tid, address, &mut bytes[..length.unwrap_or(0)])
+    }
 }
 
 /// Reads the memory of another process from `address`, as far as it is mapped and `bytes` reaches.
@@ -197,15 +213,14 @@ pub(crate) fn read_absent_memory(pid: u32, address: u64, bytes: &mut [u8]) -> us
 
 /// Returns how many of the `length` bytes from `address` are in memory, by /proc/PID/pagemap
 /// (Documentation/admin-guide/mm/pagemap.rst). None if it cannot be read.
-fn present(pid: u32, address: u64, length: usize) -> Option<usize> {
+fn present(list: &File, address: u64, length: usize) -> Option<usize> {
     const PRESENT: u64 = 1 << 63;
     const ENTRY: usize = size_of::<u64>();
     let page = super::page_size() as u64;
     let last = address.checked_add((length as u64).checked_sub(1)?)?;
     let pages = usize::try_from(last / page - address / page + 1).ok()?;
     let mut entries = vec![0; pages.checked_mul(ENTRY)?];
-    let map = File::open(format!("/proc/{pid}/pagemap")).ok()?;
-    let read = map.read_at(&mut entries, address / page * ENTRY as u64).ok()?;
+    let read = list.read_at(&mut entries, address / page * ENTRY as u64).ok()?;
     let is_present = |entry: &&[u8]| {
         entry.first_chunk().is_some_and(|&entry| u64::from_ne_bytes(entry) & PRESENT != 0)
     };

@@ -24,7 +24,7 @@ pub(crate) use bpf::{BpfCode, ProgramKind, attach_program, bpf_program, bpf_run,
 pub(crate) use bpf_link::{attach_raw_tracepoint, attach_uprobes, iterate};
 pub(crate) use bpf_map::{BpfMap, MapKind, MapLayout, bpf_map, bpf_map_set};
 pub(crate) use breakpoint::{
-    Breakpoint, Observed, breakpoints_work, read_absent_memory, read_memory,
+    Breakpoint, Observed, PresentPages, breakpoints_work, read_absent_memory, read_memory,
 };
 pub(crate) use counted_function::{counted_function, counted_function_address};
 pub(crate) use mount::detached_tracefs;

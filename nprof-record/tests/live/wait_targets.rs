@@ -40,16 +40,16 @@ impl Drop for Sleeper {
 }
 
 /// Asserts that a process of one thread has waited for all of its time, and that its samples have it.
-fn assert_waited(recording: &Recording, pid: u32, interval_ns: u64, what: &str) {
+fn assert_waited(recording: &Recording, pid: u32, interval_ns: u64, case: &str) {
     let of_it = |task| recording.lives.get(&task).is_some_and(|life| life.pid == pid);
     let own: Vec<_> = recording.times.iter().filter(|times| of_it(times.task)).collect();
-    let [times] = &own[..] else { panic!("{what}: {} threads", own.len()) };
-    assert!(times.wall > 0, "{what}");
-    assert_eq!((times.cpu, times.runnable, times.blocked), (0, 0, times.wall), "{what}");
+    let [times] = &own[..] else { panic!("{case}: {} threads", own.len()) };
+    assert!(times.wall > 0, "{case}");
+    assert_eq!((times.cpu, times.runnable, times.blocked), (0, 0, times.wall), "{case}");
     let weight: u64 =
         recording.waits().filter(|wait| of_it(wait.task)).map(|wait| wait.weight).sum();
     // Only the last part may be shorter than the interval.
-    assert!(weight.abs_diff(times.blocked) <= interval_ns, "{what}: {weight} {}", times.blocked);
+    assert!(weight.abs_diff(times.blocked) <= interval_ns, "{case}: {weight} {}", times.blocked);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::perf::waits::data::{
     self as perf, Capture, NoteContent, Progress, STACK_BYTES, ThreadNote, ThreadTimes, Wait,
     WaitPlace, Wake,
 };
-use crate::sys;
+use crate::sys::PresentPages;
 
 /// The most parts of waits that are written in a second. A part takes about 30 bytes: the stream of a
 /// thousand idle threads grows by 1 KiB per second, and has all of their time in the end.
@@ -24,6 +24,27 @@ const PARTS_MAX: usize = 32;
 
 /// The most exited threads of which the times are awaited.
 const EXITED_MAX: usize = 1 << 16;
+
+/// Reads the stacks of threads that wait, most of them of one process after the other.
+#[derive(Default)]
+struct StackReader {
+    pid: u32,
+    pages: PresentPages,
+    bytes: Vec<u8>,
+}
+
+impl StackReader {
+    /// Returns the stack of a thread from its stack pointer up.
+    fn read(&mut self, id: SampleId, sp: u64) -> &[u8] {
+        if self.pid != id.pid {
+            self.pid = id.pid;
+            self.pages = PresentPages::open(id.tid);
+        }
+        self.bytes.resize(STACK_BYTES, 0);
+        let length = if sp == 0 { 0 } else { self.pages.read_memory(id.tid, sp, &mut self.bytes) };
+        &self.bytes[..length]
+    }
+}
 
 /// A part of a wait, as it is written.
 pub(super) struct WaitSample<'a> {
@@ -253,11 +274,11 @@ impl<S: Sink> Converter<S> {
     /// Writes parts, up to `until_ns`, of the waits that go on: [`PARTS_MAX`] of them, those of which the
     /// last part is oldest.
     pub(crate) fn write_ongoing(&mut self, threads: &[Progress], until_ns: u64) {
-        let mut due = Vec::new();
+        let (mut due, mut stacks) = (Vec::new(), StackReader::default());
         for thread in threads {
             let Some((since_ns, _)) = thread.wait() else { continue };
             // The kernel reports a stack once, and later than `until_ns`: the wait may not be due yet.
-            self.take_capture(thread, since_ns, until_ns);
+            self.take_capture(thread, since_ns, until_ns, &mut stacks);
             // A thread that was woken is written when it runs, which divides its wait.
             if !thread.is_woken() && until_ns.saturating_sub(since_ns) > ONGOING_MIN_NS {
                 due.push((self.written_until_ns(thread.tid, since_ns), since_ns, thread));
@@ -273,10 +294,11 @@ impl<S: Sink> Converter<S> {
     /// Writes the last parts of all waits that go on at the end of the recording, and then the times of
     /// the threads that live. Both end at the same time for each thread, so that their sums agree.
     pub(crate) fn write_last_waits(&mut self, threads: &[Progress]) {
+        let mut stacks = StackReader::default();
         for thread in threads {
             let Some((since_ns, _)) = thread.wait() else { continue };
             if thread.now_ns > since_ns {
-                self.take_capture(thread, since_ns, thread.now_ns);
+                self.take_capture(thread, since_ns, thread.now_ns, &mut stacks);
                 self.write_part(thread, since_ns, thread.now_ns, true);
             }
         }
@@ -296,10 +318,16 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Keeps the stack of a wait, which comes once.
-    fn take_capture(&mut self, thread: &Progress, since_ns: u64, until_ns: u64) {
+    fn take_capture(
+        &mut self,
+        thread: &Progress,
+        since_ns: u64,
+        until_ns: u64,
+        stacks: &mut StackReader,
+    ) {
         let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(until_ns, None) };
         if let Some(capture) = &thread.capture {
-            let (node, place) = self.locate_capture(id, thread, capture);
+            let (node, place) = self.locate_capture(id, thread, capture, stacks);
             let object = object(id.pid, place);
             let (node, capture, place) = (Some(node), capture.clone(), Some(place));
             let wait = OngoingWait { since_ns, until_ns: since_ns, node, capture, place, object };
@@ -351,7 +379,7 @@ impl<S: Sink> Converter<S> {
             return;
         }
         let capture = ongoing.capture.clone();
-        let (node, _) = self.locate_capture(id, thread, &capture);
+        let (node, _) = self.locate_capture(id, thread, &capture, &mut StackReader::default());
         let ongoing = self.waiting.as_mut().and_then(|state| state.ongoing.get_mut(&id.tid));
         if let Some(ongoing) = ongoing {
             ongoing.node = Some(node);
@@ -365,14 +393,13 @@ impl<S: Sink> Converter<S> {
         id: SampleId,
         thread: &Progress,
         capture: &Capture,
+        stacks: &mut StackReader,
     ) -> (NodeId, WaitPlace) {
         let state = thread.wait().map(|(_, state)| state).unwrap_or_default();
         let registers = pt_regs::sampled(&capture.registers);
         let copied = CopiedStack { registers: Words(&registers), ..CopiedStack::default() };
-        let mut bytes = vec![0; STACK_BYTES];
-        let sp = copied.stack_pointer().unwrap_or(0);
-        let length = if sp == 0 { 0 } else { sys::read_memory(id.tid, sp, &mut bytes) };
-        self.locate_stack(id, state, capture, &bytes[..length])
+        let stack = stacks.read(id, copied.stack_pointer().unwrap_or(0));
+        self.locate_stack(id, state, capture, stack)
     }
 
     /// Returns the node and the place of a thread that waits, from its captured registers and its

@@ -12,6 +12,7 @@ use std::io::{self, Read};
 use anyhow::{Context, anyhow};
 
 use crate::arch::pt_regs;
+use crate::os::code_mapping::LoadedCode;
 use crate::os::procfs;
 use crate::perf::bpf::object::{BpfObject, ObjectBytes};
 use crate::perf::bpf::shared_array;
@@ -87,6 +88,8 @@ pub(crate) struct WaitTracer {
     wakes: File,
     capture_after: BpfMap,
     missed: BpfMap,
+    /// The code of the programs, as far as the kernel has reported it.
+    pub(crate) code: Vec<LoadedCode>,
     /// The copies of deep stacks; `None` if stacks are not copied.
     pub(crate) stack_copies: Option<WaitStackCopies>,
 }
@@ -132,6 +135,7 @@ impl WaitTracer {
             wakes: object.take_map("wakes")?.file,
             capture_after: object.take_map("capture_after")?,
             missed: object.take_map("missed")?,
+            code: Vec::new(),
             stack_copies,
         };
         tracer.capture_from(CAPTURE_AFTER_NS)?;

@@ -1,0 +1,77 @@
+//! The code of the BPF programs that this process loads, as the kernel reports it. Without it, the first
+//! sample in one of them reads /proc/kallsyms, which takes some 40 ms.
+
+use std::fs::File;
+
+use crate::os::code_mapping::LoadedCode;
+use crate::perf::plan::CommonAttr;
+use crate::perf::record::{self, KernelRecord, SampleLayout};
+use crate::perf::ring_reader::RingCursor;
+use crate::sys::{self, EventTarget, Ring};
+
+/// An event that reports the code that this thread loads.
+pub(crate) struct CodeListener {
+    ring: RingCursor,
+    /// The ring has records as long as it is open.
+    _event: File,
+}
+
+impl CodeListener {
+    /// Opens the event. None if the kernel or these rights do not allow it.
+    pub(crate) fn open(common: &CommonAttr) -> Option<Self> {
+        let event = sys::perf_event_open(&common.code_attr(), EventTarget::Task(0), -1).ok()?;
+        let ring = RingCursor::new(Ring::map(&event, sys::page_size()).ok()?);
+        Some(Self { ring, _event: event })
+    }
+
+    /// Returns the code that was loaded since.
+    pub(crate) fn take(mut self) -> Vec<LoadedCode> {
+        let mut loaded = Vec::new();
+        self.ring.head = self.ring.ring.head();
+        while let Some((header, bytes)) = self.ring.oldest() {
+            let size = header.size;
+            if let Some((_, KernelRecord::Ksymbol(symbol))) =
+                record::read(&SampleLayout::default(), bytes)
+                && !symbol.is_unregistered
+            {
+                let (start, name) = (symbol.start, symbol.name.to_vec());
+                loaded.push(LoadedCode { start, size: symbol.size, name });
+            }
+            self.ring.ring.advance(size);
+        }
+        loaded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::event::{CpuMode, StackMode};
+    use crate::perf::plan::{KernelFeatures, OpenMode};
+    use crate::perf::waits::tracer::{WaitConfig, WaitTracer};
+
+    #[test]
+    fn kernel_reports_the_code_of_loaded_programs() {
+        let common = CommonAttr {
+            open_mode: OpenMode::Task,
+            scope: CpuMode::Both,
+            unwind: StackMode::Dwarf,
+            stack_size: 8192,
+            features: KernelFeatures::Ksymbol,
+            delayed: false,
+        };
+        let Some(listener) = CodeListener::open(&common) else {
+            return eprintln!("SKIPPED: no reports of code");
+        };
+        if let Err(error) = WaitTracer::load(WaitConfig::default(), 0) {
+            return eprintln!("SKIPPED: {error:#}");
+        }
+        let code = listener.take();
+        let has = |name: &str| {
+            code.iter()
+                .any(|it| it.name.ends_with(name.as_bytes()) && it.size > 0 && it.start.0 > 0)
+        };
+        assert!(has("_on_switch") && has("_on_switched_in") && has("_on_task"), "{code:?}");
+    }
+}
