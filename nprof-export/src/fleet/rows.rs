@@ -95,7 +95,7 @@ fn samples_table(
         times: &["time"],
         columns: vec![
             ("event", texts(&events, |key| key.0)),
-            ("stack_id", Column::Long(keys().map(|key| key.1).collect())),
+            ("stack_id", Column::Distinct(keys().map(|key| key.1).collect())),
             ("time", Column::Long(keys().map(|key| microseconds(key.4)).collect())),
             ("host", texts(&hosts, |key| key.2)),
             ("version", texts(&versions, |key| key.2)),
@@ -124,7 +124,7 @@ fn stacks_table(
         name: "stacks",
         times: &[],
         columns: vec![
-            ("stack_id", Column::Long(ids)),
+            ("stack_id", Column::Distinct(ids)),
             ("position", Column::Int(positions)),
             ("frame_id", Column::Long(frames)),
         ],
@@ -145,7 +145,7 @@ fn frames_table(profile: &Profile, frames: &BTreeMap<i64, &Frame>) -> Table {
         name: "frames",
         times: &[],
         columns: vec![
-            ("frame_id", Column::Long(frames.keys().copied().collect())),
+            ("frame_id", Column::Distinct(frames.keys().copied().collect())),
             ("kind", of_image(|image| image.kind, "")),
             ("image", of_image(|image| &image.name, "[unknown]")),
             ("path", of_image(|image| &image.path, "[unknown]")),
@@ -153,7 +153,7 @@ fn frames_table(profile: &Profile, frames: &BTreeMap<i64, &Frame>) -> Table {
             // The bits of an offset: those of the kernel may have the highest.
             (
                 "file_offset",
-                Column::Long(values().map(|frame| frame.raw_offset() as i64).collect()),
+                Column::Distinct(values().map(|frame| frame.raw_offset() as i64).collect()),
             ),
             ("return_address", Column::Bool(values().map(|frame| frame.return_address).collect())),
             ("kernel", Column::Bool(values().map(|frame| frame.is_kernel()).collect())),
@@ -184,13 +184,13 @@ fn symbols_table(profile: &Profile, frames: &BTreeMap<i64, &Frame>) -> Table {
         name: "symbols",
         times: &[],
         columns: vec![
-            ("frame_id", Column::Long(ids)),
+            ("frame_id", Column::Distinct(ids)),
             ("level", Column::Int(levels)),
             ("function", Column::Text(functions)),
             ("file", Column::Text(files)),
             ("line", Column::Int(lines)),
             ("status", Column::Text(statuses)),
-            ("naming", Column::Long(namings)),
+            ("naming", Column::Distinct(namings)),
         ],
     }
 }

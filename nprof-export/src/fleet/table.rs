@@ -10,6 +10,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
 
 /// The version of the schema, in each file.
 const SCHEMA_VERSION: &str = "1";
@@ -24,6 +25,8 @@ pub(super) enum Column {
     Text(Vec<ByteArray>),
     /// 64-bit numbers; also microseconds since 1970.
     Long(Vec<i64>),
+    /// 64-bit numbers that are hardly ever equal, or only in consecutive rows.
+    Distinct(Vec<i64>),
     /// 64-bit numbers that may be absent.
     OptionalLong(Vec<Option<i64>>),
     /// 32-bit numbers.
@@ -50,7 +53,7 @@ impl Table {
             };
             match column {
                 Column::Text(_) => format!("required binary {name} (STRING);"),
-                Column::Long(_) => {
+                Column::Long(_) | Column::Distinct(_) => {
                     format!("required int64 {name} ({of_numbers});")
                 }
                 Column::OptionalLong(_) => format!("optional int64 {name} ({of_numbers});"),
@@ -72,9 +75,14 @@ impl Table {
             // Pages are small: engines skip files and columns.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_created_by(concat!("nprof-export ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_key_value_metadata(Some(vec![version]))
-            .build();
-        let mut file = SerializedFileWriter::new(out, schema, Arc::new(properties))?;
+            .set_key_value_metadata(Some(vec![version]));
+        // A dictionary would have each number, and rows their place in it.
+        let is_distinct = |column: &Column| matches!(column, Column::Distinct(_));
+        let distinct = self.columns.iter().filter(|(_, column)| is_distinct(column));
+        let properties = distinct.fold(properties, |properties, (name, _)| {
+            properties.set_column_dictionary_enabled(ColumnPath::from(*name), false)
+        });
+        let mut file = SerializedFileWriter::new(out, schema, Arc::new(properties.build()))?;
         let mut rows = file.next_row_group()?;
         for (_, column) in &self.columns {
             let Some(mut writer) = rows.next_column()? else { break };
@@ -82,7 +90,7 @@ impl Table {
                 Column::Text(values) => {
                     writer.typed::<ByteArrayType>().write_batch(values, None, None)?;
                 }
-                Column::Long(values) => {
+                Column::Long(values) | Column::Distinct(values) => {
                     writer.typed::<Int64Type>().write_batch(values, None, None)?;
                 }
                 Column::OptionalLong(values) => {
