@@ -36,6 +36,9 @@ PEERS = valgrind:valgrind link-parser:link-grammar offcputime-bpfcc:bpfcc-tools 
 
 # The packages of PyPI with the engines that `fleet` runs the queries in.
 ENGINES = duckdb==2.0.0 datafusion==55.0.0
+# For `fleet-day`, and its options.
+NUMPY   = numpy==2.4.6
+DAY     =
 ENV     = $(abspath $(TARGET))/fleet
 
 # The directories of peers that cargo installs, and of generated completions.
@@ -172,6 +175,14 @@ fleet: build
 	@$(ENV)/bin/pip install --quiet $(ENGINES)
 	PATH="$(BIN):$$PATH" $(ENV)/bin/python3 -B tests/fleet/check.py sql
 
+# Simulates a day of 200 hosts from symbolized recordings, and queries it: make fleet-day RECORDINGS='a.nprof b.nprof'
+fleet-day: build
+	@[ -n "$(RECORDINGS)" ] || { echo 'make fleet-day: no recordings; name them in RECORDINGS' >&2; exit 1; }
+	@[ -x $(ENV)/bin/python3 ] || python3 -m venv $(ENV)
+	@$(ENV)/bin/pip install --quiet $(ENGINES) $(NUMPY)
+	rm -rf $(TARGET)/fleet-day
+	PATH="$(BIN):$$PATH" $(ENV)/bin/python3 -B tests/fleet/simulate.py $(DAY) sql $(TARGET)/fleet-day $(RECORDINGS)
+
 # Renders the manual pages for a browser, with links between them.
 html: setup
 	@mkdir -p $(TARGET)/html
@@ -223,4 +234,4 @@ clean:
 	$(CARGO) clean
 	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target nprof-import/fuzz/target
 
-.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz fleet html machines install install-files deb static clean
+.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz fleet fleet-day html machines install install-files deb static clean
