@@ -6,7 +6,7 @@ use std::fs::File;
 use crate::os::code_mapping::LoadedCode;
 use crate::perf::plan::CommonAttr;
 use crate::perf::record::{self, KernelRecord, SampleLayout};
-use crate::perf::ring_reader::RingCursor;
+use crate::perf::ring_cursor::RingCursor;
 use crate::sys::{self, EventTarget, Ring};
 
 /// An event that reports the code that this thread loads.

@@ -14,6 +14,7 @@ pub(crate) mod open;
 pub(crate) mod plan;
 pub(crate) mod preloaded;
 pub(crate) mod record;
+mod ring_cursor;
 pub(crate) mod ring_reader;
 pub(crate) mod ring_set;
 pub(crate) mod stack_chunks;

@@ -10,7 +10,7 @@ use crate::event::WeightField;
 use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
 use crate::perf::calls::data::{Call, CallRest, TakenOff};
 use crate::perf::preloaded::PreloadRecord;
-use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
+use crate::perf::stack_chunks::{CHUNK_HEADER_BYTES, ExtraStack, SampleKey, StackChunk};
 use crate::perf::waits::data::{Peek, ThreadNote, Wait, WaitState, Wake};
 
 /// Bytes of the header of a record.
@@ -242,6 +242,9 @@ pub(crate) fn read<'a>(
     let sample_id = read_sample_id(ByteCursor(bytes.get(at..)?))?;
     Some((sample_id, read_other(header, ByteCursor(bytes.get(HEADER..at)?))?))
 }
+
+/// The offset of the stack in the record of a stack chunk, see [`read_chunk`].
+pub(crate) const CHUNK_OFFSET: usize = HEADER + 44 + CHUNK_HEADER_BYTES;
 
 /// Decodes a sample of the event that writes stack chunks: PERF_SAMPLE_RAW follows the fields that
 /// all samples have.

@@ -15,7 +15,8 @@ use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::drain_interval::FillRate;
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::{LostSamples, LostTracker};
-use crate::perf::record::{self, Header, SampleId};
+use crate::perf::record::{self, SampleId};
+use crate::perf::ring_cursor::RingCursor;
 use crate::perf::stack_chunks::{ChunkAssembler, SampleKey, StackChunk};
 use crate::sys::{self, Ring, SharedWords};
 
@@ -27,9 +28,6 @@ const SIDEBAND_RECORD_MAX: u64 = 4096 + 256;
 
 /// No record is longer: the size in its header has 16 bits.
 const RECORD_MAX: u64 = 1 << 16;
-
-/// Bytes at the start of a record that are loaded ahead.
-const PREFETCHED_BYTES: u64 = 1536;
 
 /// Shortest interval between two reads of the events' own counts of lost records. Each read
 /// interrupts the CPU of the event, and there may be thousands of events.
@@ -66,126 +64,6 @@ impl OpenEvent {
     }
 }
 
-/// Returns the bytes of a ring from an offset on, in two parts.
-#[inline]
-fn split_at<'a>(
-    (first, second): (&'a [u8], &'a [u8]),
-    offset: usize,
-) -> Option<(&'a [u8], &'a [u8])> {
-    match offset.checked_sub(first.len()) {
-        Some(offset) => Some((second.get(offset..)?, &[])),
-        None => Some((&first[offset..], second)),
-    }
-}
-
-/// Joins the two parts of a record of `size` bytes. None for a size that leads past the head, which
-/// only a damaged record has.
-#[cold]
-fn joined<'a>(
-    wrapped: &'a mut Vec<u8>,
-    first: &[u8],
-    second: &[u8],
-    size: usize,
-) -> Option<&'a [u8]> {
-    let rest = second.get(..size.checked_sub(first.len())?)?;
-    wrapped.clear();
-    wrapped.extend_from_slice(first);
-    wrapped.extend_from_slice(rest);
-    Some(wrapped)
-}
-
-/// The unread records of a ring.
-#[derive(Debug)]
-pub(super) struct RingCursor {
-    pub(super) ring: Ring,
-    /// The end of the records that this drain reads.
-    pub(super) head: u64,
-    /// Reassembles a record that wraps around the end of the ring.
-    wrapped: Vec<u8>,
-    /// The place of the oldest record, in bytes from the front: it may be the second one.
-    oldest: usize,
-    /// The position of a record that was taken before the one in front of it.
-    taken: Option<u64>,
-}
-
-impl RingCursor {
-    pub(super) fn new(ring: Ring) -> Self {
-        Self { ring, head: 0, wrapped: Vec::new(), oldest: 0, taken: None }
-    }
-
-    /// Returns the oldest record. None if this drain has read all, or the record is damaged.
-    #[inline]
-    pub(super) fn oldest(&mut self) -> Option<(Header, &[u8])> {
-        self.record_at(self.oldest)
-    }
-
-    #[inline]
-    fn record_at(&mut self, offset: usize) -> Option<(Header, &[u8])> {
-        let Self { ring, wrapped, head, .. } = self;
-        let (first, second) = split_at(ring.bytes(*head), offset)?;
-        let header = Header::read(first)?;
-        // Nearly all records lie in one piece and are decoded in place.
-        match first.get(..header.size) {
-            Some(bytes) => Some((header, bytes)),
-            None => Some((header, joined(wrapped, first, second, header.size)?)),
-        }
-    }
-
-    /// Finds the oldest record. An interrupt may write one between the time stamp of a record by
-    /// `late_writer` and its place in the ring: it then lies in front of an older one.
-    fn find_oldest(&mut self, late_writer: Option<u64>) {
-        self.oldest = 0;
-        if late_writer.is_none() {
-            return;
-        }
-        let Some((header, bytes)) = self.record_at(0) else { return };
-        let (size, time) = (header.size, record::time(header, bytes));
-        if self.taken == Some(self.ring.tail() + size as u64) {
-            return;
-        }
-        let Some((header, bytes)) = self.record_at(size) else { return };
-        let is_late = header.is_sample() && record::event_id(header, bytes) == late_writer;
-        if is_late && record::time(header, bytes) < time {
-            self.oldest = size;
-        }
-    }
-
-    /// Removes the oldest record, which has this size.
-    pub(super) fn remove_oldest(&mut self, size: usize) {
-        match std::mem::take(&mut self.oldest) {
-            0 => self.ring.advance(size),
-            // The ring is read in order: it stays until the one in front of it is removed.
-            offset => self.taken = Some(self.ring.tail() + offset as u64),
-        }
-    }
-
-    /// Removes the record in front if it was taken before.
-    fn remove_taken(&mut self) {
-        if self.taken == Some(self.ring.tail()) {
-            self.taken = None;
-            let size = self.record_at(0).map_or(0, |(header, _)| header.size);
-            self.ring.advance(size);
-        }
-    }
-
-    /// Starts to load the record after the oldest, if both have `size` bytes: up to the part of the
-    /// stack that most walks need, and its end, where the length of the copy is stated.
-    #[inline]
-    pub(super) fn prefetch_next(&self, size: usize) {
-        let size = size as u64;
-        let next = self.ring.tail() + size;
-        self.ring.prefetch(next, size.min(PREFETCHED_BYTES), self.head);
-        if size > PREFETCHED_BYTES {
-            self.ring.prefetch(next + size - 8, 8, self.head);
-        }
-    }
-
-    /// Returns the bytes that this drain has not read yet.
-    pub(super) fn remaining_bytes(&self) -> u64 {
-        self.head.saturating_sub(self.ring.tail())
-    }
-}
-
 /// The event that writes stack chunks into a ring, and the chunks read last.
 #[derive(Debug)]
 pub(super) struct ChunkEvent {
@@ -206,9 +84,8 @@ impl ChunkEvent {
         Self { _file: file, id, pending, words, read_word }
     }
 
-    /// Takes a chunk of a sample, which makes room for others in the ring.
-    fn take(&mut self, owner: SampleKey, chunk: &StackChunk<'_>) {
-        self.pending.take(owner, chunk);
+    /// Counts a chunk as read, which makes room for others in the ring.
+    fn note_read(&self, chunk: &StackChunk<'_>) {
         self.words.add(self.read_word, chunk.ring_bytes());
     }
 }
@@ -250,6 +127,8 @@ pub(super) struct CpuRing {
     pub(super) polled: usize,
     levels: DrainLevels,
     fill_rate: FillRate,
+    /// Bytes of the last sample that had chunks.
+    pub(super) sample_size: usize,
 }
 
 impl CpuRing {
@@ -269,6 +148,7 @@ impl CpuRing {
             polled: 0,
             levels,
             fill_rate: FillRate::default(),
+            sample_size: 0,
         }
     }
 
@@ -358,19 +238,27 @@ impl CpuRing {
         let damaged = self.records.remaining_bytes();
         if damaged > 0 {
             self.report_damage(handler);
+            self.records.remove_chunks();
+            if let Some(chunks) = &mut self.chunks {
+                chunks.pending.clear();
+            }
             // The start of the next record is unknown, as it follows from the size of this one.
             self.records.ring.advance(usize::try_from(damaged).unwrap_or(0));
         }
         None
     }
 
-    /// Takes the oldest record if it is a stack chunk; returns true if it is. Chunks are not merged
-    /// by time: depending on the kernel, the sample that follows them is stamped before or after.
+    /// Takes the next record if it is a stack chunk; returns true if it is. Chunks are not merged by
+    /// time: depending on the kernel, the sample that follows them is stamped before or after.
+    ///
+    /// They stay in the ring, where the walk of the sample's stack reads few of their words; they are
+    /// copied only where that is not possible.
     fn take_chunk(&mut self) -> bool {
         if self.chunks.is_none() && self.wait_chunks.is_none() {
             return false;
         }
-        let Some((header, bytes)) = self.records.record_at(0) else { return false };
+        let (in_one_piece, kept) = (self.records.in_one_piece(), self.records.kept);
+        let Some((header, bytes)) = self.records.record_at(kept) else { return false };
         if !header.is_sample() {
             return false;
         }
@@ -381,8 +269,24 @@ impl CpuRing {
             return false;
         };
         // A damaged chunk only leaves its sample with the copy of the kernel.
-        if let Some((key, chunk)) = record::read_chunk(bytes) {
-            writer.take(if is_wait { SampleKey::of_wait(key.tid) } else { key }, &chunk);
+        let read = record::read_chunk(bytes);
+        if let Some((_, chunk)) = &read {
+            writer.note_read(chunk);
+        }
+        // Where waits are recorded, too, their samples come between chunks and their sample.
+        let may_stay = self.late_writer.is_none() && kept + header.size <= in_one_piece;
+        if let Some((key, chunk)) = read.filter(|_| may_stay && !is_wait)
+            && writer.pending.keep(key, &chunk, kept + record::CHUNK_OFFSET)
+        {
+            self.records.keep_chunk(header.size, self.sample_size);
+            return true;
+        }
+        writer.pending.copy_kept(self.records.kept_chunks());
+        self.records.remove_chunks();
+        if let Some((_, bytes)) = self.records.record_at(0)
+            && let Some((key, chunk)) = record::read_chunk(bytes)
+        {
+            writer.pending.take(if is_wait { SampleKey::of_wait(key.tid) } else { key }, &chunk);
         }
         self.records.ring.advance(header.size);
         true

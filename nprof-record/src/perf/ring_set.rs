@@ -215,8 +215,9 @@ impl RingSet {
     fn process_oldest_record(&mut self, number: usize, handler: &mut dyn RecordHandler) {
         let ring = &mut self.rings[number];
         let (first, is_sideband) = (ring.events[0].event, ring.is_sideband());
-        let Some((header, bytes)) = ring.records.oldest() else { return };
+        let Some((header, bytes, kept)) = ring.records.oldest_with_chunks() else { return };
         let (size, id) = (header.size, record::event_id(header, bytes).unwrap_or(0));
+        let has_chunks = !kept.is_empty();
         let unknown = EventBinding { event: first, ..EventBinding::default() };
         let binding = self.bindings.get(&id).unwrap_or(&unknown);
         let tid = record::task(header, bytes).unwrap_or(0);
@@ -257,7 +258,7 @@ impl RingSet {
                             };
                             let sp = sample.copied_stack().and_then(CopiedStack::stack_pointer);
                             let extra_stack =
-                                pending.map(|pending| pending.extra_stack_for(key, sp));
+                                pending.map(|pending| pending.extra_stack_for(key, sp, kept));
                             sample.set_extra_stack(extra_stack.unwrap_or_default());
                         }
                         &mut KernelRecord::Lost(count) if is_sideband => {
@@ -295,7 +296,12 @@ impl RingSet {
             chunks.pending.clear();
         }
         ring.records.remove_oldest(size);
-        ring.records.prefetch_next(size);
+        if has_chunks {
+            ring.sample_size = size;
+            ring.records.prefetch_chunk();
+        } else {
+            ring.records.prefetch_front(size);
+        }
     }
 
     /// Announces to the handler that a BPF program copies stacks, if one does.

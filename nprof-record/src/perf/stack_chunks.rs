@@ -1,7 +1,7 @@
 //! Stack chunks: the parts of a deep stack that the BPF program copies in addition to the kernel's
 //! own copy, joined for the sample that follows them in the ring. Pure.
 
-use nprof_unwind::unwind::stack_copy::{SegmentStart, StackSegments};
+use nprof_unwind::unwind::stack_copy::{Segment, StackSegments};
 
 /// Bytes of a chunk before those of the stack.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 32;
@@ -69,7 +69,7 @@ impl SampleKey {
     }
 }
 
-/// Joins the chunks read last from a ring. The sample is written directly after its chunks; if
+/// Collects the chunks read last from a ring. The sample is written directly after its chunks; if
 /// another record comes between, they are not its own.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkAssembler {
@@ -77,48 +77,85 @@ pub(crate) struct ChunkAssembler {
     thread: u32,
     sp: u64,
     /// See [`StackSegments`].
-    starts: Vec<SegmentStart>,
+    places: Vec<Segment>,
     gap: (u64, u64),
+    /// Copies of the chunks; empty as long as all of them lie in the ring.
     bytes: Vec<u8>,
 }
 
 impl ChunkAssembler {
-    /// Adds a chunk.
+    /// Adds a chunk that stays in the ring, where its stack begins at `position` from the first chunk
+    /// on. Returns false if chunks were copied, or belong to another sample: it must be copied as well.
+    pub(crate) fn keep(
+        &mut self,
+        owner: SampleKey,
+        chunk: &StackChunk<'_>,
+        position: usize,
+    ) -> bool {
+        if !self.bytes.is_empty() || !self.is_empty() && !self.is_of(owner, chunk.sp) {
+            return false;
+        }
+        self.begin(owner, chunk);
+        self.add(chunk, position);
+        true
+    }
+
+    /// Copies the chunks that were kept in the ring, which are `kept`.
+    pub(crate) fn copy_kept(&mut self, kept: &[u8]) {
+        if !self.bytes.is_empty() {
+            return;
+        }
+        for place in &mut self.places {
+            let content = kept.get(place.position..).and_then(|from| from.get(..place.length));
+            place.position = self.bytes.len();
+            self.bytes.extend_from_slice(content.unwrap_or_default());
+        }
+    }
+
+    /// Adds a chunk and copies it.
     pub(crate) fn take(&mut self, owner: SampleKey, chunk: &StackChunk<'_>) {
-        // The first chunk of another sample: the earlier ones have lost theirs.
-        if self.is_empty() || (self.owner, self.sp) != (owner, chunk.sp) {
-            self.bytes.clear();
-            self.starts.clear();
+        self.begin(owner, chunk);
+        if self.add(chunk, self.bytes.len()) {
+            self.bytes.extend_from_slice(chunk.bytes);
+        }
+    }
+
+    fn is_of(&self, owner: SampleKey, sp: u64) -> bool {
+        (self.owner, self.sp) == (owner, sp)
+    }
+
+    /// Drops the chunks of another sample: they have lost theirs.
+    fn begin(&mut self, owner: SampleKey, chunk: &StackChunk<'_>) {
+        if self.is_empty() || !self.is_of(owner, chunk.sp) {
+            self.clear();
             self.gap = (0, 0);
             (self.owner, self.thread, self.sp) = (owner, chunk.thread, chunk.sp);
         }
-        let end = self.segments().end();
-        // The program copies outwards.
-        if chunk.start < end {
-            return;
-        }
-        if chunk.start > end {
-            let position = self.bytes.len();
-            if chunk.is_after_gap && position > 0 && self.gap.1 == 0 {
-                self.gap = (end, chunk.start);
-            }
-            self.starts.push(SegmentStart { address: chunk.start, position });
-        }
-        self.bytes.extend_from_slice(chunk.bytes);
     }
 
-    fn segments(&self) -> StackSegments<'_> {
-        StackSegments { bytes: &self.bytes, starts: &self.starts, gap: self.gap }
+    /// Adds the place of a chunk. Returns false if it begins before the end of the last one.
+    fn add(&mut self, chunk: &StackChunk<'_>, position: usize) -> bool {
+        let end = self.places.last().map_or(0, Segment::end);
+        // The program copies outwards.
+        if chunk.start < end || chunk.bytes.is_empty() {
+            return false;
+        }
+        if chunk.start > end && chunk.is_after_gap && !self.is_empty() && self.gap.1 == 0 {
+            self.gap = (end, chunk.start);
+        }
+        self.places.push(Segment { address: chunk.start, position, length: chunk.bytes.len() });
+        true
     }
 
     /// True if there are no chunks.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.places.is_empty()
     }
 
     /// Drops the chunks, since another record followed them.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
+        self.places.clear();
     }
 
     /// Returns the id of their thread as the program sees it.
@@ -126,12 +163,20 @@ impl ChunkAssembler {
         self.thread
     }
 
-    /// Returns the joined chunks if they belong to the sample `owner` with the stack pointer `sp`.
-    pub(crate) fn extra_stack_for(&self, owner: SampleKey, sp: Option<u64>) -> ExtraStack<'_> {
+    /// Returns the chunks if they belong to the sample `owner` with the stack pointer `sp`. `kept` are
+    /// the bytes of those that were kept in the ring.
+    pub(crate) fn extra_stack_for<'a>(
+        &'a self,
+        owner: SampleKey,
+        sp: Option<u64>,
+        kept: &'a [u8],
+    ) -> ExtraStack<'a> {
         if self.is_empty() || self.owner != owner || Some(self.sp) != sp {
             return ExtraStack::default();
         }
-        ExtraStack { thread: self.thread, segments: self.segments() }
+        let bytes = if self.bytes.is_empty() { kept } else { &self.bytes };
+        let segments = StackSegments { bytes, places: &self.places, gap: self.gap };
+        ExtraStack { thread: self.thread, segments }
     }
 }
 

@@ -6,20 +6,29 @@ use nprof_stream::Mark;
 
 /// The place of a segment of a stack: a part without holes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SegmentStart {
+pub struct Segment {
     /// The address of the first byte.
     pub address: u64,
-    /// The position of that byte among those of all segments.
+    /// The position of that byte in [`StackSegments::bytes`].
     pub position: usize,
+    /// The number of its bytes.
+    pub length: usize,
 }
 
-/// Segments of a stack, one after the other.
+impl Segment {
+    /// Returns the address after the last byte.
+    pub fn end(&self) -> u64 {
+        self.address.saturating_add(self.length as u64)
+    }
+}
+
+/// Segments of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackSegments<'a> {
-    /// The content of all segments.
+    /// The content of all segments; other bytes may lie between them.
     pub bytes: &'a [u8],
     /// Inner first.
-    pub starts: &'a [SegmentStart],
+    pub places: &'a [Segment],
     /// The part that was left out because no walk needed it, from its first address to the one after
     /// its last; empty if there is none. Between other segments memory could not be read.
     pub gap: (u64, u64),
@@ -28,17 +37,28 @@ pub struct StackSegments<'a> {
 impl StackSegments<'_> {
     /// Returns the address after the last byte; 0 without segments.
     pub fn end(&self) -> u64 {
-        self.starts.last().map_or(0, |start| {
-            start.address.saturating_add((self.bytes.len() - start.position) as u64)
-        })
+        self.places.last().map_or(0, Segment::end)
+    }
+
+    fn content(&self, segment: &Segment) -> Option<&[u8]> {
+        self.bytes.get(segment.position..)?.get(..segment.length)
     }
 
     fn word(&self, address: u64) -> Option<u64> {
-        let next = self.starts.partition_point(|start| start.address <= address);
-        let start = self.starts[..next].last()?;
-        let end = self.starts.get(next).map_or(self.bytes.len(), |next| next.position);
-        let at = start.position.checked_add(usize::try_from(address - start.address).ok()?)?;
-        word_at(self.bytes.get(..end)?, at)
+        let next = self.places.partition_point(|segment| segment.address <= address);
+        let segment = self.places[..next].last()?;
+        let content =
+            self.content(segment)?.get(usize::try_from(address - segment.address).ok()?..)?;
+        if let Some(word) = word_at(content, 0) {
+            return Some(word);
+        }
+        // A word that is not aligned may end in the next segment.
+        let next = self.places.get(next).filter(|next| next.address == segment.end())?;
+        let mut word = [0; 8];
+        let (first, second) = word.split_at_mut(content.len());
+        first.copy_from_slice(content);
+        second.copy_from_slice(self.content(next)?.get(..second.len())?);
+        Some(u64::from_le_bytes(word))
     }
 }
 
@@ -184,7 +204,7 @@ impl<'a> StackCopy<'a> {
         }
         // A word may begin in the last bytes of the copy if it is not aligned.
         let copied_end = self.start.saturating_add(self.inner.len() as u64);
-        if self.outer.starts.is_empty() && copied_end >= self.requested_end {
+        if self.outer.places.is_empty() && copied_end >= self.requested_end {
             return Err(Mark::StackTruncated);
         }
         self.absent.set(Some(address));
@@ -209,16 +229,16 @@ impl WordsBelow<'_> {
 mod tests {
     use super::*;
 
-    fn starts(places: [(u64, usize); 2]) -> [SegmentStart; 2] {
-        places.map(|(address, position)| SegmentStart { address, position })
+    fn places(places: [(u64, usize); 2]) -> [Segment; 2] {
+        places.map(|(address, position)| Segment { address, position, length: 16 })
     }
 
     #[test]
     fn segments_are_read_as_one_stack_and_the_gap_is_noted() {
         let inner = [1u8; 12];
         let outer = [[2u8; 16], [3u8; 16]].concat();
-        let starts = starts([(0x1004, 0), (0x9000, 16)]);
-        let outer = StackSegments { bytes: &outer, starts: &starts, gap: (0x1014, 0x9000) };
+        let places = places([(0x1004, 0), (0x9000, 16)]);
+        let outer = StackSegments { bytes: &outer, places: &places, gap: (0x1014, 0x9000) };
         let stack = StackCopy::with_segments(0x1000, &inner, 12, outer);
         assert_eq!(stack.read(0x1000), Ok(u64::from_le_bytes([1; 8])));
         assert_eq!(stack.read(0x1008), Ok(u64::from_le_bytes([2; 8])), "it ends in the next piece");
@@ -246,13 +266,34 @@ mod tests {
         assert_eq!(stack.read(0x4ff0), Err(Mark::StackTruncated), "not requested");
         // The program has copied the pages around a hole.
         let outer = [2u8; 0x20];
-        let starts = starts([(0x3000, 0), (0x5000, 0x10)]);
-        let outer = StackSegments { bytes: &outer, starts: &starts, gap: (0, 0) };
+        let places = places([(0x3000, 0), (0x5000, 0x10)]);
+        let outer = StackSegments { bytes: &outer, places: &places, gap: (0, 0) };
         let stack = StackCopy::with_segments(0x1ff0, &inner, 0x1000, outer);
         assert_eq!(stack.read(0x3008), Ok(u64::from_le_bytes([2; 8])));
         assert_eq!(stack.read(0x5008), Ok(u64::from_le_bytes([2; 8])));
         assert_eq!(stack.read(0x300c), Err(Mark::PageAbsent), "it would end in another segment");
         assert_eq!(stack.read(0x2000), Err(Mark::PageAbsent));
         assert_eq!(stack.read(0x5010), Err(Mark::StackTruncated));
+    }
+
+    #[test]
+    fn word_across_two_adjacent_segments_is_read_from_both() {
+        let bytes: Vec<u8> = (0..40).collect();
+        // Other bytes lie in front of each segment, as in a ring.
+        let [near, far] = [(0x2000, 4), (0x2008, 20)].map(|(address, position)| Segment {
+            address,
+            position,
+            length: 8,
+        });
+        let outer = StackSegments { bytes: &bytes, places: &[near, far], gap: (0, 0) };
+        let stack = StackCopy::with_segments(0x1000, &[0; 8], 8, outer);
+        assert_eq!(stack.read(0x2000), Ok(u64::from_le_bytes([4, 5, 6, 7, 8, 9, 10, 11])));
+        assert_eq!(stack.read(0x2005), Ok(u64::from_le_bytes([9, 10, 11, 20, 21, 22, 23, 24])));
+        assert_eq!(stack.read(0x2008), Ok(u64::from_le_bytes([20, 21, 22, 23, 24, 25, 26, 27])));
+        assert_eq!(stack.read(0x2009), Err(Mark::PageAbsent), "it ends beyond the last");
+        let apart = [near, Segment { address: 0x2009, ..far }];
+        let outer = StackSegments { places: &apart, ..outer };
+        let stack = StackCopy::with_segments(0x1000, &[0; 8], 8, outer);
+        assert_eq!(stack.read(0x2005), Err(Mark::PageAbsent));
     }
 }

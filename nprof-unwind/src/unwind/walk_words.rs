@@ -8,7 +8,7 @@ use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::frame_state::FrameState;
 use crate::unwind::frame_visitor::FrameVisitor;
 use crate::unwind::registers::Registers;
-use crate::unwind::stack_copy::{SegmentStart, StackCopy, StackSegments};
+use crate::unwind::stack_copy::{Segment, StackCopy, StackSegments};
 use crate::unwind::walk::unwind;
 
 /// The most frames found by frame pointers for which the place of the saved pointer is searched.
@@ -104,12 +104,12 @@ impl WalkWords {
         }
         let bytes: Vec<u8> = self.words.iter().flat_map(|(_, value)| value.to_le_bytes()).collect();
         let (first, rest) = bytes.split_at_checked(8)?;
-        let starts: Vec<_> = (0..)
+        let places: Vec<_> = (0..)
             .step_by(8)
             .zip(&self.words[1..])
-            .map(|(position, &(address, _))| SegmentStart { address, position })
+            .map(|(position, &(address, _))| Segment { address, position, length: 8 })
             .collect();
-        let segments = StackSegments { bytes: rest, starts: &starts, gap: (0, 0) };
+        let segments = StackSegments { bytes: rest, places: &places, gap: (0, 0) };
         let stack = StackCopy::with_segments(self.words[0].0, first, 8, segments);
         let (mut walked, mut notes) = (Vec::new(), FrameNotes::default());
         let frame = FrameState { registers, address: start.address };

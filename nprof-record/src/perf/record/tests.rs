@@ -170,3 +170,16 @@ fn call_chain_is_split_by_its_marks() {
     assert_eq!(part(guest), [5]);
     assert!(part(hypervisor).is_empty());
 }
+
+#[test]
+fn stack_of_a_chunk_lies_at_its_offset() {
+    let fields = [9, 0, 0x1234, 0, 10, 11, 77, 0, 3, 0];
+    // Thread, stack pointer, address and length; the size of the raw data is padded to 8 bytes.
+    let chunk = [11, 0, 0x7000, 0, 0x7040, 0, 8, 0, 0xa, 0xb];
+    let words = [&fields[..], &[44], &chunk, &[0]].concat();
+    let bytes = record(perf::PERF_RECORD_SAMPLE, 0, &words);
+    let (key, chunk) = read_chunk(&bytes).expect("a chunk");
+    assert_eq!(key, SampleKey { tid: 11, ip: 0x1234 });
+    assert_eq!((chunk.start, chunk.bytes.len()), (0x7040, 8));
+    assert_eq!(bytes.get(CHUNK_OFFSET..CHUNK_OFFSET + 8), Some(chunk.bytes));
+}

@@ -29,40 +29,81 @@ fn chunk_shorter_than_its_length_is_rejected() {
     assert_eq!(StackChunk::read(&wild), None, "no thread has that id");
 }
 
+/// Four chunks: two adjacent ones, one beyond a hole, and one beyond the gap.
+fn adjacent_and_apart() -> [StackChunk<'static>; 4] {
+    let after_gap = StackChunk { is_after_gap: true, ..chunk(SP + 99, &[9]) };
+    [chunk(SP + 64, &[1, 2]), chunk(SP + 66, &[3, 4]), chunk(SP + 90, &[5, 6, 7]), after_gap]
+}
+
+fn places(positions: [usize; 4]) -> Vec<Segment> {
+    let chunks = adjacent_and_apart().into_iter().zip(positions);
+    let place = |(chunk, position): (StackChunk<'_>, usize)| Segment {
+        address: chunk.start,
+        position,
+        length: chunk.bytes.len(),
+    };
+    chunks.map(place).collect()
+}
+
 #[test]
-fn chunks_are_joined_around_holes_and_the_gap() {
+fn copied_chunks_are_joined_around_holes_and_the_gap() {
     let mut pending = ChunkAssembler::default();
-    for (start, bytes) in [(SP + 64, [1, 2]), (SP + 66, [3, 4]), (SP + 90, [5, 6])] {
-        pending.take(OWNER, &chunk(start, &bytes));
+    for chunk in &adjacent_and_apart() {
+        pending.take(OWNER, chunk);
     }
-    pending.take(OWNER, &chunk(SP + 92, &[7]));
     pending.take(OWNER, &chunk(SP + 80, &[8]));
-    let raw = raw([9 | u64::from(AFTER_GAP), SP, SP + 99, 1], &[9]);
-    pending.take(OWNER, &StackChunk::read(&raw).expect("a chunk"));
-    let places = [(SP + 64, 0), (SP + 90, 4), (SP + 99, 7)];
-    let starts = places.map(|(address, position)| SegmentStart { address, position });
-    let gap = (SP + 93, SP + 99);
-    let segments = StackSegments { bytes: &[1, 2, 3, 4, 5, 6, 7, 9], starts: &starts, gap };
-    assert_eq!(pending.extra_stack_for(OWNER, Some(SP)), ExtraStack { thread: 9, segments });
+    let (bytes, gap) = (&[1, 2, 3, 4, 5, 6, 7, 9][..], (SP + 93, SP + 99));
+    let segments = StackSegments { bytes, places: &places([0, 2, 4, 7]), gap };
+    assert_eq!(pending.extra_stack_for(OWNER, Some(SP), &[]), ExtraStack { thread: 9, segments });
     assert_eq!(segments.end(), SP + 100);
+}
+
+#[test]
+fn kept_chunks_are_the_same_stack_as_copied_ones() {
+    let ring = [0, 1, 2, 0, 3, 4, 0, 5, 6, 7, 0, 9];
+    let mut pending = ChunkAssembler::default();
+    for (chunk, position) in adjacent_and_apart().iter().zip([1, 4, 7, 11]) {
+        assert!(pending.keep(OWNER, chunk, position));
+    }
+    let gap = (SP + 93, SP + 99);
+    let segments = StackSegments { bytes: &ring, places: &places([1, 4, 7, 11]), gap };
+    let kept = ExtraStack { thread: 9, segments };
+    assert_eq!(pending.extra_stack_for(OWNER, Some(SP), &ring), kept);
+    // A chunk that cannot be kept: the others are copied before it.
+    let other = SampleKey { tid: 8, ..OWNER };
+    assert!(!pending.keep(other, &chunk(SP + 101, &[8]), 12), "of another sample");
+    pending.copy_kept(&ring);
+    assert!(!pending.keep(OWNER, &chunk(SP + 101, &[8]), 12), "others were copied");
+    let bytes = [1, 2, 3, 4, 5, 6, 7, 9];
+    let segments = StackSegments { bytes: &bytes, places: &places([0, 2, 4, 7]), gap };
+    let copied = ExtraStack { thread: 9, segments };
+    assert_eq!(pending.extra_stack_for(OWNER, Some(SP), &[]), copied);
+    pending.copy_kept(&[]);
+    assert_eq!(pending.extra_stack_for(OWNER, Some(SP), &[]), copied, "nothing is left to copy");
+    pending.clear();
+    assert!(pending.keep(OWNER, &chunk(SP + 64, &[1, 2]), 1));
 }
 
 #[test]
 fn chunks_go_only_to_their_sample() {
     let nothing = ExtraStack::default();
     let mut pending = ChunkAssembler::default();
-    assert_eq!(pending.extra_stack_for(OWNER, Some(0)), nothing);
+    assert_eq!(pending.extra_stack_for(OWNER, Some(0), &[]), nothing);
     pending.take(OWNER, &chunk(SP + 64, &[1, 2]));
     let others = [SampleKey { tid: 8, ..OWNER }, SampleKey { ip: 0x1235, ..OWNER }];
-    assert!(others.iter().all(|&other| pending.extra_stack_for(other, Some(SP)) == nothing));
-    assert_eq!(pending.extra_stack_for(OWNER, Some(SP + 8)), nothing);
-    assert_eq!(pending.extra_stack_for(OWNER, None), nothing);
-    assert_eq!(pending.extra_stack_for(OWNER, Some(SP)).segments.bytes, [1, 2]);
+    let of = |pending: &ChunkAssembler, owner, sp| {
+        let extra = pending.extra_stack_for(owner, sp, &[]);
+        (extra != nothing).then(|| extra.segments.bytes.to_vec())
+    };
+    assert!(others.iter().all(|&other| of(&pending, other, Some(SP)).is_none()));
+    assert_eq!(of(&pending, OWNER, Some(SP + 8)), None);
+    assert_eq!(of(&pending, OWNER, None), None);
+    assert_eq!(of(&pending, OWNER, Some(SP)), Some(vec![1, 2]));
     // Another thread's first part: those before have lost their sample.
     pending.take(SampleKey { tid: 8, ..OWNER }, &chunk(SP + 66, &[3]));
-    assert_eq!(pending.extra_stack_for(OWNER, Some(SP)), nothing);
+    assert_eq!(of(&pending, OWNER, Some(SP)), None);
     pending.take(OWNER, &chunk(SP + 67, &[4]));
-    assert_eq!(pending.extra_stack_for(OWNER, Some(SP)).segments.bytes, [4]);
+    assert_eq!(of(&pending, OWNER, Some(SP)), Some(vec![4]));
     pending.clear();
-    assert!(pending.is_empty() && pending.extra_stack_for(OWNER, Some(SP)) == nothing);
+    assert!(pending.is_empty() && of(&pending, OWNER, Some(SP)).is_none());
 }

@@ -22,7 +22,7 @@ use crate::perf::lost::LostSamples;
 use crate::perf::open::OpenTarget;
 use crate::perf::plan::{CommonAttr, OpenMode};
 use crate::perf::record::{self, KernelRecord, SampleId, SampleLayout, Switch};
-use crate::perf::ring_reader::RingCursor;
+use crate::perf::ring_cursor::RingCursor;
 use crate::perf::ring_set::SETTLING;
 use crate::perf::switches::peek;
 use crate::perf::waits::data::{Peek, WaitState};

@@ -1,7 +1,7 @@
 use super::*;
 use std::cell::RefCell;
 
-use nprof_unwind::unwind::stack_copy::{SegmentStart, StackSegments};
+use nprof_unwind::unwind::stack_copy::{Segment, StackSegments};
 
 use crate::perf::bpf::shared_array::{read_word, word_count};
 
@@ -35,11 +35,11 @@ fn read_range(top: u64) -> StackReadRange {
     StackReadRange { end: top, gap: (0, 0) }
 }
 
-const STARTS: [SegmentStart; 1] = [SegmentStart { address: SP, position: 0 }];
-
 /// Creates a stack that was copied up to some bytes above the stack pointer.
 fn copied(bytes: &[u8]) -> ExtraStack<'_> {
-    ExtraStack { thread: 9, segments: StackSegments { bytes, starts: &STARTS, gap: (0, 0) } }
+    let place = Segment { address: SP, position: 0, length: bytes.len() };
+    let places = Box::leak(Box::new([place]));
+    ExtraStack { thread: 9, segments: StackSegments { bytes, places, gap: (0, 0) } }
 }
 
 #[test]
