@@ -103,7 +103,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
             }
             &KernelRecord::Fork(ids) => self.handle_fork(sample_id, ids),
             &KernelRecord::Exit(ids) => self.handle_exit(sample_id, ids),
-            KernelRecord::Ksymbol(symbol) => self.resolver.kernel_changed(symbol),
+            KernelRecord::Ksymbol(symbol) => self.resolver.frames.kernel_changed(symbol),
             &KernelRecord::Lost(count) if event.is_none() => {
                 self.on_sideband_lost(sample_id, count);
             }
@@ -175,7 +175,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
 
     fn end_batch(&mut self) {
         self.resolver.end_batch(&mut self.tree);
-        self.resolver.write_late_names(&mut self.sink);
+        self.resolver.frames.write_late_names(&mut self.sink);
         if let Some(copy_hints) = &mut self.resolver.copy_hints {
             copy_hints.renew(sys::monotonic_ns());
         }
@@ -223,23 +223,23 @@ impl<S: Sink> Converter<S> {
 
     /// Takes the kernel as it was read before sampling began.
     pub(crate) fn set_kernel(&mut self, kernel: RunningKernel) {
-        self.resolver.set_kernel(kernel);
+        self.resolver.frames.set_kernel(kernel);
     }
 
     /// Adds the code of a BPF program that was loaded before.
     pub(crate) fn add_kernel_code(&mut self, code: &LoadedCode) {
         let LoadedCode { start, size, ref name } = *code;
-        self.resolver.kernel_changed(&Ksymbol { start, size, is_unregistered: false, name });
+        self.resolver.frames.kernel_changed(&Ksymbol { start, size, is_unregistered: false, name });
     }
 
     /// Keeps copies of the images that have frames, from now on.
     pub(crate) fn keep_images(&mut self, kept: Option<KeptImages>) {
-        self.resolver.images.kept = kept;
+        self.resolver.frames.images.kept = kept;
     }
 
     /// Returns the copies that were kept.
     pub(crate) fn kept_images(&mut self) -> Option<KeptImages> {
-        self.resolver.images.kept.take()
+        self.resolver.frames.images.kept.take()
     }
 
     /// Samples events by the value of a field.
@@ -275,7 +275,7 @@ impl<S: Sink> Converter<S> {
 
     /// True if samples need facts that may change soon after them.
     pub(crate) fn needs_changing_facts(&self) -> bool {
-        self.waiting.is_some() || self.resolver.has_generated_code
+        self.waiting.is_some() || self.resolver.frames.has_generated_code
     }
 
     /// True if a BPF program copies stacks, as far as earlier samples needed them.
@@ -312,7 +312,7 @@ impl<S: Sink> Converter<S> {
     /// also name the frames that were written before.
     fn read_names_to_end(&mut self, pid: u32, time_ns: u64) {
         if let Some(process) = self.tree.process_mut(pid) {
-            self.resolver.read_names_to_end(pid, process, time_ns);
+            self.resolver.frames.read_names_to_end(pid, process, time_ns);
         }
     }
 
@@ -322,7 +322,7 @@ impl<S: Sink> Converter<S> {
         for pid in pids {
             self.read_names_to_end(pid, time_ns);
         }
-        self.resolver.write_late_names(&mut self.sink);
+        self.resolver.frames.write_late_names(&mut self.sink);
     }
 
     /// Ends the recording: writes the names that have come since the last batch, and exits that no

@@ -83,7 +83,7 @@ impl<S: Sink> Converter<S> {
     fn function_node(&mut self, point: u32) -> NodeId {
         let Some(frame) = self.point_frame(point) else { return NodeId::NONE };
         let keys = [frame, FrameKey::mark(Mark::NoStack)];
-        self.resolver.node_of(&keys, &self.tree, &mut self.sink)
+        self.resolver.frames.node_of(&keys, &self.tree, &mut self.sink)
     }
 
     /// Returns the frame of a place, as samples show it, or as its file would be mapped.
@@ -103,7 +103,7 @@ impl<S: Sink> Converter<S> {
             identity: image.identity,
             path: image.path.as_slice().into(),
         };
-        let (image, _) = self.resolver.images.image_of(&mmap, TaskSerial::default());
+        let (image, _) = self.resolver.frames.images.image_of(&mmap, TaskSerial::default());
         Some(user_frame(ImageKey::File(image), ImageOffset(point.frame)))
     }
 

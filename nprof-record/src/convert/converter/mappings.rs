@@ -37,7 +37,7 @@ impl<S: Sink> Converter<S> {
             // /proc lacks a part of the identity in records: a known file would become two images.
             let known = process.maps.find(mmap.start);
             let is_known = known.is_some_and(|(image, offset)| {
-                self.resolver.images.is_mapping_of(&mmap, image, offset)
+                self.resolver.frames.images.is_mapping_of(&mmap, image, offset)
             });
             if !is_known {
                 self.handle_mmap(SampleId { time, ..SampleId::default() }, &mmap);
@@ -56,15 +56,15 @@ impl<S: Sink> Converter<S> {
         if let Some(exec) = &mut process.exec {
             exec.has_mappings = true;
         }
-        process.jit.mapped(mmap, &self.resolver.files);
-        let (image, offset) = self.resolver.images.image_of(mmap, serial);
+        process.jit.mapped(mmap, &self.resolver.frames.files);
+        let (image, offset) = self.resolver.frames.images.image_of(mmap, serial);
         // The first file that is mapped after an exec is the executed image.
-        if self.resolver.images.get(image).kind == ImageKind::Elf
+        if self.resolver.frames.images.get(image).kind == ImageKind::Elf
             && let Some(exec) = process.exec.take()
         {
             self.emit_exec(exec, &mmap.path);
         }
-        if self.resolver.images.get(image).kind == ImageKind::Elf
+        if self.resolver.frames.images.get(image).kind == ImageKind::Elf
             && let Some(state) = &mut self.allocations
         {
             state.note_image(mmap.pid, &mmap.path);

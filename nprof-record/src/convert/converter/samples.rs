@@ -105,7 +105,7 @@ impl<S: Sink> Converter<S> {
     /// Drops all ids, and defines the events and the live tasks again.
     pub(super) fn begin_epoch(&mut self) {
         self.resolver.begin_epoch(&mut self.sink);
-        self.resolver.images.begin_epoch(self.tree.images());
+        self.resolver.frames.images.begin_epoch(self.tree.images());
         self.define_events();
         if let Some(state) = &mut self.waiting {
             state.begin_epoch();

@@ -373,7 +373,7 @@ fn process_with_lost_fork_record_is_found_in_proc() {
 #[test]
 fn epoch_defines_live_tasks_again() {
     let mut converter = converter();
-    converter.resolver.dictionary = Dictionary::new(1);
+    converter.resolver.frames.dictionary = Dictionary::new(1);
     converter.handle_record(
         sample_id(COMMAND),
         &KernelRecord::Fork(ids(COMMAND, COMMAND, 101)),
@@ -483,7 +483,7 @@ fn stacks_with_callers_of_earlier_ones_are_right_after_epochs_and_new_mappings()
         let tree = ProcessTree::for_command(COMMAND, Membership::Descendants);
         let events = vec![nprof_stream::Event::default()];
         let mut converter = Converter::new(Stacks::default(), events, 10, tree);
-        converter.resolver.dictionary = Dictionary::new(limit);
+        converter.resolver.frames.dictionary = Dictionary::new(limit);
         let exec = KernelRecord::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };
         converter.handle_record(sample_id(COMMAND), &exec, SIDE);
         converter.handle_record(sample_id(COMMAND), &program, SIDE);
