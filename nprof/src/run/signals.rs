@@ -15,8 +15,8 @@ use signal_hook::iterator::{Handle, SignalsInfo};
 
 const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// A signal within this time after another is the same request: timeout(1) sends its signal to its child,
-/// then to the process group of its child. So is a signal within this time after the end of the recording:
+/// The same signal within this time is the same request: timeout(1) sends its signal to its child, then to
+/// the process group of its child. So is the first signal within this time after the end of the recording:
 /// the terminal and timeout(1) send it to the recorder, too, which may end before this process notices
 /// the signal.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
@@ -46,7 +46,15 @@ struct State {
     reporter: Option<OwnedFd>,
     /// True if a request came after the recording.
     is_cancelled: bool,
-    last_request: Option<Instant>,
+    last_request: Option<Request>,
+}
+
+/// A request to end.
+#[derive(Clone, Copy)]
+struct Request {
+    /// None if the recording ended without a known signal.
+    signal: Option<Signal>,
+    at: Instant,
 }
 
 #[derive(Default)]
@@ -135,7 +143,8 @@ impl State {
         match role {
             Role::Recorder => {
                 self.stage = Stage::Recorded;
-                self.last_request = Some(Instant::now());
+                let signal = self.last_request.and_then(|last| last.signal);
+                self.last_request = Some(Request { signal, at: Instant::now() });
             }
             Role::Reporter => self.reporter = None,
         }
@@ -143,13 +152,12 @@ impl State {
 
     /// Handles a signal to this process.
     fn request(&mut self, signal: Signal, is_sent: bool) {
-        let now = Instant::now();
-        let is_repeated =
-            self.last_request.is_some_and(|last| now.duration_since(last) < SAME_REQUEST);
+        let at = Instant::now();
+        let is_repeated = self.last_request.is_some_and(|last| last.is_repeated_by(signal, at));
         if is_repeated {
             return;
         }
-        self.last_request = Some(now);
+        self.last_request = Some(Request { signal: Some(signal), at });
         match &self.stage {
             Stage::Starting | Stage::Requested(_) => self.stage = Stage::Requested(signal),
             // The terminal sends its signals to the recorder, too.
@@ -163,6 +171,14 @@ impl State {
                 }
             }
         }
+    }
+}
+
+impl Request {
+    /// True if a signal is this request once more, and no other.
+    fn is_repeated_by(self, signal: Signal, at: Instant) -> bool {
+        let is_same = self.signal.is_none_or(|last| last == signal);
+        is_same && at.duration_since(self.at) < SAME_REQUEST
     }
 }
 
@@ -181,4 +197,58 @@ fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    /// Returns a program that waits for a signal, and its descriptor.
+    fn waiting() -> (Child, OwnedFd) {
+        let child = Command::new("sleep").arg("600").spawn().expect("sleep(1) can be started");
+        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        (child, process.expect("a child has a descriptor"))
+    }
+
+    #[test]
+    fn other_signal_is_another_request() {
+        let at = Instant::now();
+        let interrupt = Request { signal: Some(Signal::INT), at };
+        assert!(interrupt.is_repeated_by(Signal::INT, at));
+        assert!(!interrupt.is_repeated_by(Signal::TERM, at));
+        assert!(!interrupt.is_repeated_by(Signal::INT, at + SAME_REQUEST));
+        // The recorder may have ended by a signal that this process has not noticed yet.
+        let ended = Request { signal: None, at };
+        assert!(ended.is_repeated_by(Signal::TERM, at));
+    }
+
+    #[test]
+    fn other_signal_after_that_of_the_recording_ends_the_report() {
+        let (mut recorder, process) = waiting();
+        let mut state = State::default();
+        state.begin(Role::Recorder, process);
+        state.request(Signal::INT, true);
+        let status = recorder.wait().expect("it ends");
+        assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
+        state.end(Role::Recorder);
+        let (mut reporter, process) = waiting();
+        state.begin(Role::Reporter, process);
+        state.request(Signal::TERM, true);
+        let status = reporter.wait().expect("it ends");
+        assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
+    }
+
+    #[test]
+    fn other_signal_reaches_a_recorder_that_runs_on() {
+        let (mut recorder, process) = waiting();
+        let mut state = State::default();
+        state.begin(Role::Recorder, process);
+        // Of the terminal: the recorder has it.
+        state.request(Signal::INT, false);
+        state.request(Signal::TERM, true);
+        let status = recorder.wait().expect("it ends");
+        assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
+    }
 }
