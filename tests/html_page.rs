@@ -158,6 +158,30 @@ fn numbers_of_page_are_those_of_nprof_flat() {
 }
 
 #[test]
+fn events_without_margins_hide_only_their_own() {
+    let Some(shell) = page() else { return };
+    // The values of the second event are then estimates of another program.
+    let estimated = recording().replace("period=1\n", "period=1\tscaled=yes\n");
+    shell.write("x.nprof", estimated);
+    shell.run("nprof-paths --format html -o x.html x.nprof").quiet();
+    let rows = shown(&document(&shell, "tab=functions"));
+    assert_eq!(sorted(rows), sorted(expected(&shell, "--match event=cpu-clock")));
+    let rows = shown(&document(&shell, "tab=functions&event=1"));
+    assert!(rows.len() >= 3, "{rows:?}");
+    assert!(rows.iter().all(|row| row.self_[1].is_empty() && row.total[1].is_empty()), "{rows:?}");
+}
+
+#[test]
+fn time_beyond_the_end_selects_everything() {
+    let Some(shell) = page() else { return };
+    let expected = sorted(expected(&shell, "--match event=cpu-clock"));
+    for time in ["5..9", "0..9"] {
+        let document = document(&shell, &format!("tab=functions&time={time}"));
+        assert_eq!(sorted(shown(&document)), expected, "{time}");
+    }
+}
+
+#[test]
 fn hostile_names_stay_text() {
     let Some(shell) = page() else { return };
     let document = document(&shell, "tab=functions&search=img");

@@ -36,19 +36,24 @@ function tip(event, name, line) {
   box.style.top = (event.clientY + height + 28 > innerHeight ? event.clientY - height - 12 : event.clientY + 18) + 'px';
 }
 
+// Returns a part of the selected samples in per cent, with its margin of error.
+function part_text(part) {
+  const { z } = profile.events[state.event];
+  return `${percent(share(part, sums.whole))} %${marginText(part, sums.whole, z, ' ± ')}`;
+}
+
 function unit() { return profile.events[state.event].unit; }
 
 // Returns the line on a call: its image, and its part of the selected samples.
 function numbers(view, n) {
   const { tree } = view, f = tree.func[n];
-  const text = (part) => `${percent(share(part, sums.whole))} %${marginText(part, sums.whole, profile.z, ' ± ')}`;
   if (tree !== profile.tree) {
     const part = tree.total[n] / Math.max(sums.whole.weight, 1e-9);
     return `${percent(part)} % · ${amount(tree.total[n], unit())} · ${profile.images[profile.image_of[f]]}`;
   }
   const total = sums.all.at(n), own = sums.own.at(n);
   const image = tree.depth[n] === 0 ? 'command' : profile.images[profile.image_of[f]];
-  return `total ${text(total)} · self ${text(own)}\n${amount(total.weight, unit())} · ${count(total.samples)} samples · ${image}`;
+  return `total ${part_text(total)} · self ${part_text(own)}\n${amount(total.weight, unit())} · ${count(total.samples)} samples · ${image}`;
 }
 
 function details(view, n) {
@@ -66,9 +71,8 @@ function hint() {
 }
 
 function function_line(f) {
-  const text = (part) => `${percent(share(part, sums.whole))} %${marginText(part, sums.whole, profile.z, ' ± ')}`;
   const [self, total] = [sums.self.at(f), sums.total.at(f)];
-  return `self ${text(self)} · total ${text(total)} · ${amount(total.weight, unit())} · ${profile.images[profile.image_of[f]]}`;
+  return `self ${part_text(self)} · total ${part_text(total)} · ${amount(total.weight, unit())} · ${profile.images[profile.image_of[f]]}`;
 }
 
 function open_function(f) {
@@ -113,7 +117,7 @@ function update() {
   find();
   timeline.show(state.event, colors);
   flame.show(profile.tree, colors, label, isHit);
-  table.show(sums, profile.z, isHit);
+  table.show(sums, profile.events[state.event].z, isHit);
   show_sandwich();
   details(flame, flame.chosen);
   chips();
@@ -197,7 +201,9 @@ function restore() {
   if (['functions', 'recording'].includes(words.get('tab'))) state.tab = words.get('tab');
   state.event = Math.max(number(words.get('event') ?? 0, profile.events.length), 0);
   const [from, to] = (words.get('time') ?? '').split('..').map((time) => Math.round(time * 1e9 / profile.slice_ns));
-  if (from >= 0 && to > from) [timeline.from, timeline.to] = [from, Math.min(to, profile.slices)];
+  // A link may be that of a longer recording.
+  const end = Math.min(to, profile.slices);
+  if (from >= 0 && end > from) [timeline.from, timeline.to] = [from, end];
   for (const track of (words.get('threads') ?? '').split(',')) {
     if (track !== '' && number(track, profile.tracks.length) >= 0) timeline.tracks.add(+track);
   }

@@ -37,14 +37,10 @@ pub(super) fn profile(context: &PrintContext<'_>) -> Value {
     let names: Vec<&str> = tree.functions.iter().map(|function| &function.name[..]).collect();
     let confidence = context.args.options.confidence();
     let moments = &tree.moments;
-    // Estimates of another program have none.
-    let has_margins =
-        context.events.iter().all(|event| context.summary.events[event.event].has_margins());
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "command": command(context),
         "confidence": confidence.percent(),
-        "z": has_margins.then(|| confidence.z()),
         "facts": facts,
         "notes": notes,
         "events": events(context),
@@ -93,8 +89,10 @@ fn facts(context: &PrintContext<'_>) -> (Vec<[String; 2]>, Vec<String>) {
 }
 
 fn events(context: &PrintContext<'_>) -> Vec<Value> {
+    let z = context.args.options.confidence().z();
     let object = |event: &ReportedEvent| {
-        let recorded = &context.summary.events[event.event].event;
+        let summary = &context.summary.events[event.event];
+        let recorded = &summary.event;
         let unit = match &recorded.measure {
             measure if measure.is_time() => "ns".to_owned(),
             Measure::Bytes => "bytes".to_owned(),
@@ -105,11 +103,13 @@ fn events(context: &PrintContext<'_>) -> Vec<Value> {
             "unit": unit,
             "each": weight_of_each(event.counted),
             "samples": event.counted.samples,
+            // Estimates of another program have no margins.
+            "z": summary.has_margins().then_some(z),
         })
     };
     if context.events.is_empty() {
         // The page shows an event.
-        return vec![json!({ "name": "no samples", "unit": "", "each": 0, "samples": 0 })];
+        return vec![json!({ "name": "no samples", "unit": "", "each": 0, "samples": 0, "z": z })];
     }
     context.events.iter().map(object).collect()
 }
