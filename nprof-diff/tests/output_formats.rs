@@ -125,10 +125,14 @@ fn junit_has_a_case_for_each_bound() {
     // The interval contains the bound.
     let ended = junit("--fail-on self>+20%");
     assert_eq!(ended.status, 4, "{ended:?}");
-    assert!(ended.stdout.contains("<error message=\"not enough runs to decide: "), "{ended:?}");
+    assert!(ended.stdout.contains("<skipped message=\"not enough runs to decide: "), "{ended:?}");
+    assert!(ended.stdout.contains("failures=\"0\" errors=\"0\" skipped=\"1\""), "{ended:?}");
     let ended = junit("");
     assert_eq!(ended.status, 0, "{ended:?}");
-    assert!(ended.stdout.contains("tests=\"1\" failures=\"0\" errors=\"0\""), "{ended:?}");
+    assert!(
+        ended.stdout.contains("tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\""),
+        "{ended:?}"
+    );
 }
 
 #[test]

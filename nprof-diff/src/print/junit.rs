@@ -22,7 +22,8 @@ enum Verdict {
     Passed,
     /// Rows exceed the bound: a summary, and a line for each.
     Failed(String, Vec<String>),
-    /// There is not enough data to decide, and the remedy.
+    /// There is not enough data to decide, and the remedy. Neither passed nor failed: a CI server shows
+    /// it, and a job may go on.
     Undecided(String),
 }
 
@@ -31,10 +32,14 @@ pub(super) fn print(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<
     let cases = cases(report);
     let count = |is: fn(&Verdict) -> bool| cases.iter().filter(|case| is(&case.verdict)).count();
     let failures = count(|verdict| matches!(verdict, Verdict::Failed(..)));
-    let errors = count(|verdict| matches!(verdict, Verdict::Undecided(_)));
-    let counts = format!("tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\"", cases.len());
+    let skipped = count(|verdict| matches!(verdict, Verdict::Undecided(_)));
+    let tests = cases.len();
+    let counts = format!("tests=\"{tests}\" failures=\"{failures}\" errors=\"0\"");
     writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
-    writeln!(out, "<testsuites {counts}>\n  <testsuite name=\"nprof-diff\" {counts}>")?;
+    writeln!(
+        out,
+        "<testsuites {counts}>\n  <testsuite name=\"nprof-diff\" {counts} skipped=\"{skipped}\">"
+    )?;
     let class = markup(&report.event.map_or("no event".to_owned(), ComparedEvent::name));
     for case in &cases {
         let name = markup(&case.name);
@@ -49,7 +54,7 @@ pub(super) fn print(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<
             }
             Verdict::Undecided(message) => {
                 let message = markup(message);
-                writeln!(out, "{begin}>\n      <error message=\"{message}\"/>\n    </testcase>")?;
+                writeln!(out, "{begin}>\n      <skipped message=\"{message}\"/>\n    </testcase>")?;
             }
         }
     }
