@@ -4,5 +4,5 @@ mod pipeline;
 mod request;
 mod signals;
 
-pub(crate) use pipeline::{FAILURE, main};
-pub(crate) use request::RunArgs;
+pub(crate) use pipeline::{FAILURE, main, record_and_report};
+pub(crate) use request::{Request, RunArgs};

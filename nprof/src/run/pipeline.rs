@@ -27,9 +27,9 @@ pub(crate) const FAILURE: u8 = 125;
 /// The number of functions in the report.
 const ROWS: &str = "15";
 
-/// Records, reports, and returns the exit status of the recorded command.
+/// Runs `nprof run`, and returns the exit status of the recorded command.
 pub(crate) fn main(args: &RunArgs) -> ExitCode {
-    match run(args) {
+    match Request::of(args).and_then(|request| record_and_report(&request)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             stage::warn(NPROF, &stage::chain(&*error));
@@ -38,11 +38,15 @@ pub(crate) fn main(args: &RunArgs) -> ExitCode {
     }
 }
 
-fn run(args: &RunArgs) -> anyhow::Result<u8> {
-    let request = Request::of(args)?;
+/// Records, reports, and returns the exit status of the recorded command.
+///
+/// # Errors
+///
+/// If there is no recording.
+pub(crate) fn record_and_report(request: &Request) -> anyhow::Result<u8> {
     let requests = Requests::catch().context("cannot handle signals")?;
-    let Created { path, file, is_new } = create(&request)?;
-    let recorded = record(&request, file, &requests);
+    let Created { path, file, is_new } = create(request)?;
+    let recorded = record(request, file, &requests);
     let is_empty = fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0);
     if is_new && is_empty {
         let _ = fs::remove_file(&path);
@@ -126,7 +130,11 @@ fn record(request: &Request, file: File, requests: &Requests) -> anyhow::Result<
     // Standard output belongs to the command. nprof-record opens the pipe of this process by its
     // path: a descriptor that it inherits would also be inherited by the command.
     record.arg("-o").arg(format!("/proc/{}/fd/{}", std::process::id(), write.as_raw_fd()));
-    record.args(&request.options);
+    record.args(&request.options).envs(request.variables.iter().map(|(name, value)| (name, value)));
+    if let Some(directory) = &request.directory {
+        // The recorder has no path of its own that depends on it.
+        record.current_dir(directory);
+    }
     if !request.command.is_empty() {
         record.arg("--").args(&request.command);
     }

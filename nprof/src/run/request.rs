@@ -32,14 +32,20 @@ pub(crate) struct RunArgs {
 }
 
 /// A recording to make.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Request {
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
     /// None for a name made of the program and the time.
-    pub(super) output: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
     /// Options of nprof-record.
-    pub(super) options: Vec<OsString>,
+    pub(crate) options: Vec<OsString>,
     /// Empty if running processes are recorded.
-    pub(super) command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
+    /// The name of the program for the name of the recording. None for that of the command.
+    pub(crate) name: Option<String>,
+    /// The directory to run the command in. None for the current one.
+    pub(crate) directory: Option<PathBuf>,
+    /// Environment variables of the command, besides those of this process.
+    pub(crate) variables: Vec<(OsString, OsString)>,
 }
 
 impl Request {
@@ -58,11 +64,9 @@ impl Request {
             None => (&words[..], &[][..]),
         };
         let mut request =
-            Self { output: args.output.clone(), options: Vec::new(), command: command.to_vec() };
+            Self { output: args.output.clone(), command: command.to_vec(), ..Self::default() };
         request.take(options)?;
-        if request.output.as_deref() == Some(Path::new("-")) {
-            bail!("-o -: standard output belongs to the command; write -o FILE");
-        }
+        request.refuse_standard_output()?;
         if command.is_empty() && !request.options.iter().any(|option| is_target(option)) {
             // Without `--`, the value of an option cannot be distinguished from the command.
             bail!(
@@ -70,6 +74,18 @@ impl Request {
             );
         }
         Ok(request)
+    }
+
+    /// Refuses standard output for the recording.
+    ///
+    /// # Errors
+    ///
+    /// If it is the output.
+    pub(crate) fn refuse_standard_output(&self) -> anyhow::Result<()> {
+        if self.output.as_deref() == Some(Path::new("-")) {
+            bail!("-o -: standard output belongs to the command; write -o FILE");
+        }
+        Ok(())
     }
 
     /// Takes the options, and the output from among them.
@@ -94,9 +110,10 @@ impl Request {
 
     /// Returns the name of the recorded program for the name of the recording.
     pub(super) fn program(&self) -> String {
-        let name = match self.command.first() {
-            Some(command) => Path::new(command).file_name().unwrap_or(command).to_owned(),
-            None => self.process().unwrap_or_else(|| "system".into()),
+        let name = match (&self.name, self.command.first()) {
+            (Some(name), _) => name.into(),
+            (None, Some(command)) => Path::new(command).file_name().unwrap_or(command).to_owned(),
+            (None, None) => self.process().unwrap_or_else(|| "system".into()),
         };
         let plain = |byte: &u8| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'+' | b'-' => {

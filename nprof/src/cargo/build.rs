@@ -1,0 +1,106 @@
+//! Runs cargo: builds the target, and finds its executable.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use toml_edit::DocumentMut;
+
+use crate::cargo::args::CargoArgs;
+use crate::cargo::debug_info;
+use crate::cargo::messages::{Built, Executable};
+
+/// Builds the target, and returns what was built.
+///
+/// # Errors
+///
+/// If cargo fails; it reports why itself.
+pub(super) fn build(args: &CargoArgs) -> anyhow::Result<Built> {
+    let mut cargo = cargo();
+    cargo.args(args.build_words());
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    // Variables have precedence over Cargo.toml, which belongs to the user.
+    let manifest = root_manifest(args)?;
+    cargo.envs(debug_info::variables(&manifest, args.profile_name(), is_set));
+    let output = cargo.stderr(Stdio::inherit()).output().context("cargo")?;
+    if !output.status.success() {
+        bail!("cargo could not build the program: {}", output.status);
+    }
+    Ok(Built::parse(&String::from_utf8_lossy(&output.stdout), args.target().0))
+}
+
+/// Returns the executable to profile.
+///
+/// # Errors
+///
+/// If there is none, or if there are several and none of them is the default.
+pub(super) fn choose<'a>(args: &CargoArgs, built: &'a Built) -> anyhow::Result<&'a Executable> {
+    match &built.executables[..] {
+        [] => {
+            bail!("cargo built no binary; choose a target with --bin, --example, --test or --bench")
+        }
+        [executable] => Ok(executable),
+        several => {
+            // The messages of a build do not have default-run.
+            let metadata = metadata(args)?;
+            let mut defaults = several.iter().filter(|one| is_default(one, &metadata));
+            if let (Some(executable), None) = (defaults.next(), defaults.next()) {
+                return Ok(executable);
+            }
+            let (kind, name) = args.target();
+            // Packages of a workspace may have targets of the same name.
+            let option = if name.is_some() { "--package" } else { "--bin" };
+            let names: Vec<&str> = several.iter().map(|one| &one.name[..]).collect();
+            bail!(
+                "cargo built several: {} {}; choose one with {option}",
+                kind.name(),
+                names.join(", ")
+            )
+        }
+    }
+}
+
+/// True for the binary that `cargo run` of its package runs.
+fn is_default(executable: &Executable, metadata: &Value) -> bool {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages.into_iter().any(|package| {
+        package["id"] == executable.package_id[..] && package["default_run"] == executable.name[..]
+    })
+}
+
+fn metadata(args: &CargoArgs) -> anyhow::Result<Value> {
+    let mut words = vec!["metadata".into(), "--no-deps".into(), "--format-version=1".into()];
+    words.extend(args.manifest_words());
+    serde_json::from_str(&output(words)?).context("cargo metadata")
+}
+
+/// Returns the Cargo.toml of the workspace, which has the profiles.
+fn root_manifest(args: &CargoArgs) -> anyhow::Result<DocumentMut> {
+    let mut words: Vec<OsString> =
+        ["locate-project", "--workspace", "--message-format=plain"].map(OsString::from).to_vec();
+    words.extend(args.manifest_words());
+    let path = output(words)?;
+    let path = Path::new(path.trim_end_matches('\n'));
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    text.parse().with_context(|| path.display().to_string())
+}
+
+/// Returns the output of cargo.
+fn output(words: Vec<OsString>) -> anyhow::Result<String> {
+    let output = cargo().args(words).stderr(Stdio::inherit()).output().context("cargo")?;
+    if !output.status.success() {
+        bail!("cargo did not succeed: {}", output.status);
+    }
+    String::from_utf8(output.stdout).context("cargo")
+}
+
+/// Returns the cargo that runs this program, or that in PATH.
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // The input is that of the program.
+    cargo.stdin(Stdio::null());
+    cargo
+}

@@ -1,0 +1,114 @@
+//! The messages of cargo in JSON: the executables that it built. Pure.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::cargo::args::Kind;
+
+/// An executable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Executable {
+    /// The name of its target.
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    /// The directory of its package.
+    pub(super) package: PathBuf,
+    pub(super) package_id: String,
+}
+
+/// The results of a build.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Built {
+    /// The executables of one kind.
+    pub(super) executables: Vec<Executable>,
+    /// The directories with libraries that build scripts have made.
+    pub(super) library_paths: Vec<PathBuf>,
+}
+
+impl Built {
+    /// Reads the output of cargo, a message on each line.
+    pub(super) fn parse(output: &str, kind: Kind) -> Self {
+        let mut built = Self::default();
+        // Other lines are of programs that cargo runs.
+        let messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        for message in messages {
+            match message["reason"].as_str() {
+                Some("compiler-artifact") => built.executables.extend(executable(&message, kind)),
+                Some("build-script-executed") => {
+                    let paths = message["linked_paths"].as_array().into_iter().flatten();
+                    built.library_paths.extend(paths.filter_map(Value::as_str).map(library_path));
+                }
+                _ => {}
+            }
+        }
+        built
+    }
+
+    /// Returns the directories of libraries that were made for an executable, as cargo passes them on:
+    /// no directories of the system.
+    pub(super) fn library_paths_of(&self, executable: &Executable) -> Vec<&Path> {
+        // PROFILE/NAME, PROFILE/deps/NAME or PROFILE/examples/NAME, and PROFILE/build/PACKAGE/out.
+        let is_own = |path: &Path| {
+            let directories = executable.path.ancestors().skip(1).take(2);
+            path.components().any(|part| part.as_os_str() == "build")
+                && directories.into_iter().any(|directory| path.starts_with(directory))
+        };
+        self.library_paths.iter().map(PathBuf::as_path).filter(|path| is_own(path)).collect()
+    }
+}
+
+fn executable(message: &Value, kind: Kind) -> Option<Executable> {
+    let kinds = message["target"]["kind"].as_array()?;
+    // `cargo test` also builds the binaries that a test may run.
+    let is_wanted = kinds.iter().any(|word| word == kind.name());
+    let path = message["executable"].as_str().filter(|_| is_wanted)?;
+    let manifest = Path::new(message["manifest_path"].as_str()?);
+    Some(Executable {
+        name: message["target"]["name"].as_str()?.to_owned(),
+        path: path.into(),
+        package: manifest.parent()?.to_owned(),
+        package_id: message["package_id"].as_str()?.to_owned(),
+    })
+}
+
+/// Returns a path without its kind, as in `native=/path`.
+fn library_path(word: &str) -> PathBuf {
+    const KINDS: [&str; 5] = ["dependency", "crate", "native", "framework", "all"];
+    match word.split_once('=') {
+        Some((kind, path)) if KINDS.contains(&kind) => path.into(),
+        _ => word.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///p#lib@0.1.0","manifest_path":"/p/Cargo.toml","target":{"kind":["lib"],"name":"lib"},"executable":null}
+{"reason":"build-script-executed","linked_libs":[],"linked_paths":["native=/p/target/release/build/lib-1/out","/usr/lib"]}
+{"reason":"compiler-artifact","package_id":"path+file:///p#prog@0.1.0","manifest_path":"/p/prog/Cargo.toml","target":{"kind":["bin"],"name":"prog"},"executable":"/p/target/release/prog"}
+{"reason":"compiler-artifact","package_id":"path+file:///p#prog@0.1.0","manifest_path":"/p/prog/Cargo.toml","target":{"kind":["test"],"name":"it"},"executable":"/p/target/release/deps/it-1"}
+not JSON
+{"reason":"build-finished","success":true}"#;
+
+    #[test]
+    fn executables_of_one_kind_are_found() {
+        for (kind, name, path) in [
+            (Kind::Bin, "prog", "/p/target/release/prog"),
+            (Kind::Test, "it", "/p/target/release/deps/it-1"),
+        ] {
+            let built = Built::parse(OUTPUT, kind);
+            let expected = Executable {
+                name: name.into(),
+                path: path.into(),
+                package: "/p/prog".into(),
+                package_id: "path+file:///p#prog@0.1.0".into(),
+            };
+            assert_eq!(built.executables, [expected]);
+            let libraries = built.library_paths_of(&built.executables[0]);
+            assert_eq!(libraries, [Path::new("/p/target/release/build/lib-1/out")]);
+        }
+        assert_eq!(Built::parse(OUTPUT, Kind::Bench).executables, []);
+    }
+}
