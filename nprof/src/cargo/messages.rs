@@ -42,6 +42,8 @@ impl Built {
                 _ => {}
             }
         }
+        // cargo reports them as they are finished.
+        built.executables.sort_by(|a, b| (&a.name, &a.package_id).cmp(&(&b.name, &b.package_id)));
         built
     }
 
