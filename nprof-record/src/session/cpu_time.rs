@@ -59,6 +59,10 @@ const POLL_TIMES: u64 = 2000;
 /// The longest such time, unless [`POLL_TIMES_MIN`] requires more.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
+/// The same as a part of the time since the beginning, as a divisor: the time since the last reading is
+/// missing of a process that exits and is waited for by another program.
+const PAUSE_SHARE: u64 = 20;
+
 /// The least such multiple: there may be thousands of processes.
 const POLL_TIMES_MIN: u64 = 50;
 
@@ -118,12 +122,16 @@ impl CpuTimeMeter {
     pub(crate) fn poll(&mut self, living: impl Iterator<Item = u32>) {
         let now = sys::monotonic_ns();
         if self.cpu_time_scope == CpuTimeScope::Processes
-            && now.saturating_sub(self.polled.at) >= pause_ns(self.polled.took)
+            && now.saturating_sub(self.polled.at) >= self.pause_ns(now)
         {
             let is_due = now.saturating_sub(self.listed_ns) >= sys::duration_ns(LIST_INTERVAL);
             let listing = if is_due { Listing::Part } else { Listing::None };
             self.read_processes(now, living, listing);
         }
+    }
+
+    fn pause_ns(&self, now: u64) -> u64 {
+        pause_ns(self.polled.took, now.saturating_sub(self.began))
     }
 
     /// Reads all processes, those of `listing` in /proc.
@@ -196,9 +204,11 @@ impl CpuTimeMeter {
     }
 }
 
-/// Returns the shortest time from a reading that took `took_ns` to the next.
-fn pause_ns(took_ns: u64) -> u64 {
-    let pause_ns = took_ns.saturating_mul(POLL_TIMES).min(sys::duration_ns(PAUSE_MAX));
+/// Returns the shortest time from a reading that took `took_ns` to the next, `elapsed_ns` after the
+/// beginning.
+fn pause_ns(took_ns: u64, elapsed_ns: u64) -> u64 {
+    let longest_ns = sys::duration_ns(PAUSE_MAX).min(elapsed_ns / PAUSE_SHARE);
+    let pause_ns = took_ns.saturating_mul(POLL_TIMES).min(longest_ns);
     pause_ns.max(took_ns.saturating_mul(POLL_TIMES_MIN))
 }
 
@@ -325,9 +335,18 @@ mod tests {
 
     #[test]
     fn costly_readings_are_rare() {
-        assert_eq!(pause_ns(10_000), 20_000_000);
-        assert_eq!(pause_ns(1_000_000), 500_000_000);
-        assert_eq!(pause_ns(30_000_000), 1_500_000_000);
+        let minute_ns = 60_000_000_000;
+        assert_eq!(pause_ns(10_000, minute_ns), 20_000_000);
+        assert_eq!(pause_ns(1_000_000, minute_ns), 500_000_000);
+        assert_eq!(pause_ns(30_000_000, minute_ns), 1_500_000_000);
+    }
+
+    #[test]
+    fn little_of_a_short_recording_is_unread() {
+        let second_ns = 1_000_000_000;
+        assert_eq!(pause_ns(10_000, second_ns), 20_000_000);
+        assert_eq!(pause_ns(300_000, second_ns), 50_000_000);
+        assert_eq!(pause_ns(30_000_000, second_ns), 1_500_000_000, "its cost is bounded first");
     }
 
     #[test]
