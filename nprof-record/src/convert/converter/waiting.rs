@@ -29,6 +29,8 @@ const EXITED_MAX: usize = 1 << 16;
 #[derive(Default)]
 struct StackReader {
     pid: u32,
+    /// The thread by which the list of pages was opened.
+    opened_by: u32,
     pages: PresentPages,
     bytes: Vec<u8>,
 }
@@ -36,12 +38,20 @@ struct StackReader {
 impl StackReader {
     /// Returns the stack of a thread from its stack pointer up.
     fn read(&mut self, id: SampleId, sp: u64) -> &[u8] {
-        if self.pid != id.pid {
-            self.pid = id.pid;
-            self.pages = PresentPages::open(id.tid);
-        }
         self.bytes.resize(STACK_BYTES, 0);
-        let length = if sp == 0 { 0 } else { self.pages.read_memory(id.tid, sp, &mut self.bytes) };
+        if sp == 0 {
+            return &[];
+        }
+        let mut length = 0;
+        if self.pid == id.pid {
+            length = self.pages.read_memory(id.tid, sp, &mut self.bytes);
+        }
+        // The thread that opened the list may have exited before.
+        if length == 0 && (self.pid, self.opened_by) != (id.pid, id.tid) {
+            (self.pid, self.opened_by) = (id.pid, id.tid);
+            self.pages = PresentPages::open(id.tid);
+            length = self.pages.read_memory(id.tid, sp, &mut self.bytes);
+        }
         &self.bytes[..length]
     }
 }
