@@ -225,8 +225,8 @@ impl Invocation<'_> {
             // enough to fill a ring: only sideband events start here, samples after that.
             let samples = !self.is_delayed() && !matches!(self.target, Target::Processes(_));
             rings.enable(samples).context("cannot enable an event")?;
-            if let Some(WaitMeter::Switches(tracer)) = sources.waits.as_ref().filter(|_| samples) {
-                tracer.borrow().enable().context("cannot enable an event")?;
+            if samples {
+                self.enable_switches(sources.waits.as_ref(), pid)?;
             }
         }
         Ok((sources, output))
@@ -252,11 +252,22 @@ impl Invocation<'_> {
             }
             // Only the command itself exists, which does not run yet.
             Some(waits) if is_command => waits.start(Vec::new),
-            // The threads of running processes are those at the time at which its events are enabled.
-            Some(WaitMeter::Switches(_)) if matches!(self.target, Target::Processes(_)) => Ok(()),
+            // The threads that exist are listed once its events are enabled.
+            Some(WaitMeter::Switches(_)) | None => Ok(()),
             Some(waits) => waits.start(|| self.target.existing_threads(pid).list()),
-            None => Ok(()),
         }
+    }
+
+    /// Enables the events of context switches, if they measure waiting, and starts to measure the threads
+    /// that exist after that: a switch in between would be missed.
+    fn enable_switches(&self, waits: Option<&WaitMeter>, pid: u32) -> anyhow::Result<()> {
+        let Some(waits @ WaitMeter::Switches(tracer)) = waits else { return Ok(()) };
+        tracer.borrow().enable().context("cannot enable an event")?;
+        // A command was started by `start_waits`.
+        if matches!(self.target, Target::Command(_)) {
+            return Ok(());
+        }
+        waits.start(|| self.target.existing_threads(pid).list())
     }
 
     /// Starts to count the calls of the target.
@@ -322,10 +333,7 @@ impl Invocation<'_> {
                 && !self.is_delayed()
             {
                 rings.enable(true).context("cannot enable an event")?;
-                if let Some(waits @ WaitMeter::Switches(tracer)) = &waits {
-                    waits.start(|| self.target.existing_threads(pid).list())?;
-                    tracer.borrow().enable().context("cannot enable an event")?;
-                }
+                self.enable_switches(waits.as_ref(), pid)?;
             }
         }
         let recording = Recording {

@@ -23,7 +23,7 @@ pub(crate) enum WaitMeter {
 
 impl WaitMeter {
     /// Starts to measure, with the existing threads that `list` returns. The events of switches are
-    /// enabled by then.
+    /// enabled by then, or at the exec of the command.
     ///
     /// # Errors
     ///
