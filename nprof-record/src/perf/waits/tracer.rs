@@ -242,7 +242,8 @@ impl WaitTracer {
         self.capture_from(u64::MAX)?;
         self.progress()?;
         self.capture_from(CAPTURE_AFTER_NS)?;
-        Ok(added - self.forget_exited()?)
+        // A thread that executes another image has taken an earlier entry to another id.
+        Ok(added.saturating_sub(self.forget_exited()?))
     }
 
     /// Stops to follow the threads that the program has not found, and returns their number: they had
