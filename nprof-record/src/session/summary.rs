@@ -201,10 +201,11 @@ impl Summary {
             ));
         }
         if self.unread_stacks > 0 {
+            let have = if self.unread_stacks == 1 { "has" } else { "have" };
             warnings.push(format!(
-                "{} threads have no stacks of waits: they may not be read by this user; run as root, or \
+                "{} {have} no stacks of waits: they may not be read by this user; run as root, or \
                  with sysctl kernel.yama.ptrace_scope=0",
-                self.unread_stacks
+                counted(self.unread_stacks as u64, "thread")
             ));
         }
         let CompatSamples { samples, comm } = &self.compat;
