@@ -1,20 +1,15 @@
 //! The main loop of a recording: polls the sources of records, drains them into the stream, and
 //! stops when the workload has exited or a limit is reached.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nprof_stream::{End, EventId, Record};
-
 use crate::convert::converter::{CommandExit, Converter, ONGOING_MIN_NS};
-use crate::convert::dictionary::Sink;
-use crate::image::kept_images::{KeptImages, KeptSummary};
-use crate::os::procfs;
+use crate::image::kept_images::KeptSummary;
 use crate::perf::backlog::Backlog;
 use crate::perf::calls::tracer::CallTracer;
-use crate::perf::plan::{OpenMode, Plan};
+use crate::perf::plan::Plan;
 use crate::perf::waits::data::Progress as ThreadProgress;
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
 use crate::session::delays::{Delay, DelayHistory, Interval};
@@ -22,7 +17,7 @@ use crate::session::event_source::SourceSet;
 use crate::session::existing_threads::{ExistingThreads, follow_all};
 use crate::session::launch::Child;
 use crate::session::output::Stream;
-use crate::session::summary::{CallSummary, Summary};
+use crate::session::summary::Summary;
 use crate::session::wait_meter::WaitMeter;
 use crate::session::workload::Workload;
 use crate::sys::{self, Exit, Signals, duration_ns};
@@ -71,18 +66,6 @@ enum Reason {
     Duration,
     /// The reader of the output has closed it, or the disk is full.
     Closed,
-}
-
-impl Reason {
-    /// Returns its word in the stream.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Exit => "exit",
-            Self::Interrupt => "interrupt",
-            Self::Duration => "duration",
-            Self::Closed => "closed",
-        }
-    }
 }
 
 /// The result of a recording.
@@ -392,8 +375,9 @@ impl Recording {
         let now_ns = sys::monotonic_ns();
         if !progress.has_begun && now_ns >= progress.begin_ns {
             self.sources.enable()?;
-            self.measure_existing().map_err(io::Error::other)?;
+            // At once, as its samples count from now on: to list thousands of threads takes long.
             progress.cpu_time = self.cpu_time(self.converter.processes());
+            self.measure_existing().map_err(io::Error::other)?;
             progress.has_begun = true;
         }
         let is_due = now_ns.saturating_sub(progress.polled_ns) >= progress.poll_interval_ns();
@@ -457,116 +441,6 @@ impl Recording {
         let living = self.converter.processes().filter(|&pid| Some(pid) != ended);
         (cpu_time.read(living), cpu_time.outside_ns())
     }
-
-    fn end(self, reason: Reason, measured: Measured) -> Outcome {
-        let Measured { used_ns: task_ns, outside_ns, sampled_ns, delay } = measured;
-        let Self {
-            plan,
-            sources,
-            mut converter,
-            workload,
-            existing_descendants,
-            has_priority,
-            waits,
-            calls,
-            ..
-        } = self;
-        let may_miss_processes = converter.may_miss_processes();
-        let is_by_task = plan.common.open_mode == OpenMode::Task;
-        let kept = converter.kept_images();
-        let times = converter.time_sums();
-        let missed = converter.missed();
-        let is_preloaded = missed.is_some();
-        let unseen =
-            missed.as_ref().map(|missed| missed.unseen.processes + missed.bypassed.processes);
-        let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
-        let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
-        let calls = calls.zip(converter.calls()).map(|(tracer, state)| CallSummary {
-            calls: tracer.calls(),
-            written: state.written,
-            functions: tracer.list.points.len(),
-            cost_ns: tracer.cost_ns(),
-            taken_off: state.taken_off.clone(),
-            missed_threads: tracer.missed_threads(),
-            failure: tracer.failure(),
-        });
-        let (counts, sums) = (converter.counts, converter.sums);
-        let mut stream = converter.sink;
-        let totals = stream.totals();
-        let own = sys::own_usage();
-        let clock = plan.clock().and_then(|(number, _)| sums.get(number).copied());
-        let summary = Summary {
-            samples: totals.samples,
-            incomplete: counts.incomplete,
-            stitched: counts.stitched,
-            lost: counts.lost,
-            lost_others: counts.lost_others,
-            lost_preloaded: counts.lost_preloaded,
-            sideband_lost: counts.sideband_lost,
-            may_miss_processes,
-            // Events of CPUs and groups stay.
-            ended_by_exec: if is_by_task { counts.ended_by_exec } else { 0 },
-            compat: counts.compat,
-            negative: named_counts(&plan, &counts.negative),
-            unreadable: counts.unreadable,
-            outside_ns,
-            existing_descendants,
-            late: sources.late(),
-            task_ns,
-            clock,
-            recorder_ns: own.user_ns + own.kernel_ns,
-            // getrusage(2) reports at least the peak of the process that we were forked from.
-            recorder_bytes: procfs::own_peak_bytes().unwrap_or(own.peak_bytes),
-            frequency: plan.frequency,
-            elapsed_ns: sampled_ns,
-            times,
-            unmeasured,
-            calls,
-            is_preloaded,
-            missed: missed.unwrap_or_default(),
-            unread_stacks,
-            waits_by_switches: plan.waits_by_switches,
-            delay,
-            open_mode: plan.common.open_mode,
-            may_open_system: plan.may_open_system,
-            has_priority,
-            subject: workload.subject(),
-            is_in_namespace: procfs::is_in_pid_namespace(),
-        };
-        let ended = workload.child().and_then(Child::ended);
-        stream.take(&Record::End(Box::new(End {
-            reason: reason.word().into(),
-            status: ended.map(|(exit, _)| u64::from(exit.code())),
-            time: Some(sys::monotonic_ns()),
-            samples: totals.samples,
-            records: totals.records,
-            lost: summary.lost.values().sum(),
-            lost_others: Some(summary.lost_others),
-            lost_records: Some(summary.sideband_lost),
-            unseen,
-            late: Some(summary.late),
-            incomplete: Some(summary.incomplete.values().sum()),
-            task_ns,
-            sampled_ns: clock.map(|sum| sum.weight),
-            wall_ns: times.map(|times| times.wall_ns),
-            runnable_ns: times.map(|times| times.runnable_ns),
-            blocked_ns: times.map(|times| times.blocked_ns),
-            recorder_ns: Some(summary.recorder_ns),
-            recorder_bytes: Some(summary.recorder_bytes),
-            stitched: Some(summary.stitched),
-            ..End::default()
-        })));
-        // The stream ends first: its reader need not wait for copies.
-        let error = stream.finish().err();
-        Outcome { error, summary, kept: kept.map(KeptImages::finish) }
-    }
-}
-
-/// Returns counts with the names of their events.
-fn named_counts(plan: &Plan, counts: &BTreeMap<EventId, u64>) -> Vec<(String, u64)> {
-    let name = |event: &EventId| plan.events.get((event.0 as usize).wrapping_sub(1));
-    let named = counts.iter().filter_map(|(event, count)| Some((name(event)?, *count)));
-    named.map(|(planned, count)| (planned.event.name.clone(), count)).collect()
 }
 
 fn exit_text(exit: Exit) -> String {
@@ -575,3 +449,5 @@ fn exit_text(exit: Exit) -> String {
         Exit::Signal(signal) => format!("signal {signal}"),
     }
 }
+
+mod end;

@@ -1,0 +1,140 @@
+//! The end of a recording: its last record, and its summary.
+
+use std::collections::BTreeMap;
+
+use nprof_stream::{End, EventId, Record};
+
+use crate::convert::dictionary::Sink;
+use crate::image::kept_images::KeptImages;
+use crate::os::procfs;
+use crate::perf::plan::{OpenMode, Plan};
+use crate::session::launch::Child;
+use crate::session::recording::{Measured, Outcome, Reason, Recording};
+use crate::session::summary::{CallSummary, Summary};
+use crate::session::wait_meter::WaitMeter;
+use crate::sys;
+
+impl Reason {
+    /// Returns its word in the stream.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Exit => "exit",
+            Self::Interrupt => "interrupt",
+            Self::Duration => "duration",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl Recording {
+    /// Ends the stream, and summarizes the recording.
+    pub(super) fn end(self, reason: Reason, measured: Measured) -> Outcome {
+        let Measured { used_ns: task_ns, outside_ns, sampled_ns, delay } = measured;
+        let Self {
+            plan,
+            sources,
+            mut converter,
+            workload,
+            existing_descendants,
+            has_priority,
+            waits,
+            calls,
+            ..
+        } = self;
+        let may_miss_processes = converter.may_miss_processes();
+        let is_by_task = plan.common.open_mode == OpenMode::Task;
+        let kept = converter.kept_images();
+        let times = converter.time_sums();
+        let missed = converter.missed();
+        let is_preloaded = missed.is_some();
+        let unseen =
+            missed.as_ref().map(|missed| missed.unseen.processes + missed.bypassed.processes);
+        let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
+        let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
+        let calls = calls.zip(converter.calls()).map(|(tracer, state)| CallSummary {
+            calls: tracer.calls(),
+            written: state.written,
+            functions: tracer.list.points.len(),
+            cost_ns: tracer.cost_ns(),
+            taken_off: state.taken_off.clone(),
+            missed_threads: tracer.missed_threads(),
+            failure: tracer.failure(),
+        });
+        let (counts, sums) = (converter.counts, converter.sums);
+        let mut stream = converter.sink;
+        let totals = stream.totals();
+        let own = sys::own_usage();
+        let clock = plan.clock().and_then(|(number, _)| sums.get(number).copied());
+        let summary = Summary {
+            samples: totals.samples,
+            incomplete: counts.incomplete,
+            stitched: counts.stitched,
+            lost: counts.lost,
+            lost_others: counts.lost_others,
+            lost_preloaded: counts.lost_preloaded,
+            sideband_lost: counts.sideband_lost,
+            may_miss_processes,
+            // Events of CPUs and groups stay.
+            ended_by_exec: if is_by_task { counts.ended_by_exec } else { 0 },
+            compat: counts.compat,
+            negative: named_counts(&plan, &counts.negative),
+            unreadable: counts.unreadable,
+            outside_ns,
+            existing_descendants,
+            late: sources.late(),
+            task_ns,
+            clock,
+            recorder_ns: own.user_ns + own.kernel_ns,
+            // getrusage(2) reports at least the peak of the process that we were forked from.
+            recorder_bytes: procfs::own_peak_bytes().unwrap_or(own.peak_bytes),
+            frequency: plan.frequency,
+            elapsed_ns: sampled_ns,
+            times,
+            unmeasured,
+            calls,
+            is_preloaded,
+            missed: missed.unwrap_or_default(),
+            unread_stacks,
+            waits_by_switches: plan.waits_by_switches,
+            delay,
+            open_mode: plan.common.open_mode,
+            may_open_system: plan.may_open_system,
+            has_priority,
+            subject: workload.subject(),
+            is_in_namespace: procfs::is_in_pid_namespace(),
+        };
+        let ended = workload.child().and_then(Child::ended);
+        stream.take(&Record::End(Box::new(End {
+            reason: reason.word().into(),
+            status: ended.map(|(exit, _)| u64::from(exit.code())),
+            time: Some(sys::monotonic_ns()),
+            samples: totals.samples,
+            records: totals.records,
+            lost: summary.lost.values().sum(),
+            lost_others: Some(summary.lost_others),
+            lost_records: Some(summary.sideband_lost),
+            unseen,
+            late: Some(summary.late),
+            incomplete: Some(summary.incomplete.values().sum()),
+            task_ns,
+            sampled_ns: clock.map(|sum| sum.weight),
+            wall_ns: times.map(|times| times.wall_ns),
+            runnable_ns: times.map(|times| times.runnable_ns),
+            blocked_ns: times.map(|times| times.blocked_ns),
+            recorder_ns: Some(summary.recorder_ns),
+            recorder_bytes: Some(summary.recorder_bytes),
+            stitched: Some(summary.stitched),
+            ..End::default()
+        })));
+        // The stream ends first: its reader need not wait for copies.
+        let error = stream.finish().err();
+        Outcome { error, summary, kept: kept.map(KeptImages::finish) }
+    }
+}
+
+/// Returns counts with the names of their events.
+fn named_counts(plan: &Plan, counts: &BTreeMap<EventId, u64>) -> Vec<(String, u64)> {
+    let name = |event: &EventId| plan.events.get((event.0 as usize).wrapping_sub(1));
+    let named = counts.iter().filter_map(|(event, count)| Some((name(event)?, *count)));
+    named.map(|(planned, count)| (planned.event.name.clone(), count)).collect()
+}
