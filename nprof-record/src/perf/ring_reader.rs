@@ -29,6 +29,9 @@ const SIDEBAND_RECORD_MAX: u64 = 4096 + 256;
 /// No record is longer: the size in its header has 16 bits.
 const RECORD_MAX: u64 = 1 << 16;
 
+/// Stack chunks stay in the ring up to this part of it, as a divisor.
+const KEPT_PART: usize = 4;
+
 /// Shortest interval between two reads of the events' own counts of lost records. Each read
 /// interrupts the CPU of the event, and there may be thousands of events.
 const LOST_POLL_NS: u64 = 1_000_000_000;
@@ -257,7 +260,9 @@ impl CpuRing {
         if self.chunks.is_none() && self.wait_chunks.is_none() {
             return false;
         }
-        let (in_one_piece, kept) = (self.records.in_one_piece(), self.records.kept);
+        let kept = self.records.kept;
+        // More would leave no room for the sample, and stay.
+        let kept_max = self.records.in_one_piece().min(self.records.ring.size() / KEPT_PART);
         let Some((header, bytes)) = self.records.record_at(kept) else { return false };
         if !header.is_sample() {
             return false;
@@ -274,7 +279,7 @@ impl CpuRing {
             writer.note_read(chunk);
         }
         // Where waits are recorded, too, their samples come between chunks and their sample.
-        let may_stay = self.late_writer.is_none() && kept + header.size <= in_one_piece;
+        let may_stay = self.late_writer.is_none() && kept + header.size <= kept_max;
         if let Some((key, chunk)) = read.filter(|_| may_stay && !is_wait)
             && writer.pending.keep(key, &chunk, kept + record::CHUNK_OFFSET)
         {
