@@ -59,6 +59,10 @@ struct Part {
 }
 
 impl Part {
+    fn with_slots(slots: usize) -> Self {
+        Self { slots: vec![EMPTY; slots], len: 0 }
+    }
+
     /// Returns the slot at which the search of an address begins.
     fn home(&self, address: u64) -> usize {
         // A multiplication maps to any number of slots evenly; a division takes longer.
@@ -72,7 +76,7 @@ impl Part {
     /// Returns the slot of an address, or the empty one at which its search ends. None without slots.
     fn find(&self, address: u64) -> Option<usize> {
         let mut slot = self.home(address);
-        // At least one slot in five is empty.
+        // At least one slot is empty.
         loop {
             let packed = self.slots.get(slot)?;
             if packed.is_empty() || packed.address() == address {
@@ -93,9 +97,8 @@ impl Part {
 
     fn grow(&mut self) {
         let slots = self.slots.len() + (self.slots.len() / 4).max(8);
-        let before = std::mem::replace(&mut self.slots, vec![EMPTY; slots]);
-        self.len = 0;
-        before.into_iter().filter(|packed| !packed.is_empty()).for_each(|it| self.insert(it));
+        let before = std::mem::replace(self, Self::with_slots(slots));
+        before.slots.into_iter().filter(|packed| !packed.is_empty()).for_each(|it| self.insert(it));
     }
 
     fn remove(&mut self, address: u64) -> Option<Packed> {
@@ -157,6 +160,19 @@ impl BlockTable {
             unpacked: FxHashMap::default(),
             packed: 0,
         }
+    }
+
+    /// Creates a table without blocks, with room for those of another one. They are iterated in the order of
+    /// their hashes: those that a small table has so far would all have their homes in its first slots, and each
+    /// search would visit all of them.
+    pub(crate) fn with_room_for(other: &Self) -> Self {
+        let part = |blocks: usize| Part::with_slots(blocks + blocks / 3 + 8);
+        let parts = if other.packed > FEW {
+            other.parts.iter().map(|other| part(other.len)).collect()
+        } else {
+            vec![part(other.packed)]
+        };
+        Self { parts, ..Self::new() }
     }
 
     /// Returns the number of blocks.
@@ -324,6 +340,29 @@ mod tests {
             assert_eq!((table.remove(address), table.remove(address)), (Some(block), None));
         }
         assert_eq!((table.len(), table.iter().count()), (0, 0));
+    }
+
+    #[test]
+    fn searches_are_short_while_a_table_is_copied() {
+        let mut table = BlockTable::new();
+        for number in 0..1 << 18 {
+            table.insert(0x7f00_0000_0000 + 48 * number, exact(40, number));
+        }
+        let mut copy = BlockTable::with_room_for(&table);
+        for (address, block) in table.iter().take(table.len() / PARTS / 2) {
+            copy.insert(address, block);
+        }
+        // The slots from the home of each block to its own.
+        let distances = copy.parts.iter().flat_map(|part| {
+            let (slots, occupied) = (part.slots.len(), part.slots.iter().enumerate());
+            let occupied = occupied.filter(|(_, packed)| !packed.is_empty());
+            occupied.map(move |(at, packed)| (at + slots - part.home(packed.address())) % slots)
+        });
+        let (blocks, sum) = distances.fold((0, 0), |(blocks, sum), it| (blocks + 1, sum + it));
+        assert_eq!(blocks, copy.len());
+        assert!(sum < 10 * blocks, "{sum} slots for {blocks} blocks");
+        copy.insert(0x10, exact(1, 1));
+        assert_eq!((copy.len(), copy.remove(0x10)), (blocks + 1, Some(exact(1, 1))));
     }
 
     #[test]

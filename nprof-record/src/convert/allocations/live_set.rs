@@ -206,6 +206,7 @@ impl LiveSet {
     /// known.
     pub(crate) fn forked_at(&self, time_ns: u64) -> Self {
         let mut child = Self::new(self.released_max);
+        child.blocks = BlockTable::with_room_for(&self.blocks);
         let since = self.released.iter().filter(|released| released.time_ns > time_ns);
         let since = since.map(|released| (released.address, released.block));
         for (address, block) in
