@@ -187,9 +187,15 @@ fn attached_runs_of_several_programs_are_of_their_own_services() {
         )
     };
     let directory = TempDir::new().unwrap();
-    let streams = [(1, "web"), (9, "db")].map(|(run, program)| {
-        let path = directory.path().join(program);
-        std::fs::write(&path, stream(run, program)).unwrap();
+    let streams = [
+        ("web", stream(1, "web")),
+        ("db", stream(9, "db")),
+        // Without a stack, its program is not known.
+        ("none", stream(4, "none").replace("\t2\t1\t4\n", "\t0\t1\t4\n")),
+    ];
+    let streams = streams.map(|(name, stream)| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, stream).unwrap();
         path
     });
     let out = directory.path().join("out");
@@ -200,7 +206,8 @@ fn attached_runs_of_several_programs_are_of_their_own_services() {
         .map(|row| (row["service"].clone(), number(row, "samples")))
         .collect();
     services.sort();
-    assert_eq!(services, [("\"db\"".to_owned(), 9), ("\"web\"".to_owned(), 1)]);
+    let expected = [("db", 9), ("unknown", 4), ("web", 1)];
+    assert_eq!(services, expected.map(|(name, samples)| (format!("\"{name}\""), samples)));
     assert!(out.join("samples/day=1970-01-01/service=db").is_dir());
 }
 

@@ -58,7 +58,12 @@ impl<'a> Directory<'a> {
             if !is_table || other == place.name {
                 continue;
             }
-            let found = runs_of(&path).with_context(|| path.display().to_string())?;
+            let file = match File::open(&path) {
+                // Another export has replaced it since.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                file => file.with_context(|| path.display().to_string())?,
+            };
+            let found = runs_of(file).with_context(|| path.display().to_string())?;
             let Some(run) = found.intersection(runs).next() else { continue };
             if !found.is_subset(runs) {
                 bail!(
@@ -113,8 +118,8 @@ fn remove(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the runs in a file of the table of runs.
-fn runs_of(path: &Path) -> anyhow::Result<BTreeSet<u64>> {
-    let reader = SerializedFileReader::new(File::open(path)?)?;
+fn runs_of(file: File) -> anyhow::Result<BTreeSet<u64>> {
+    let reader = SerializedFileReader::new(file)?;
     let column = parse_message_type("message runs { required binary run (STRING); }")?;
     let mut runs = BTreeSet::new();
     for row in reader.get_row_iter(Some(column))? {

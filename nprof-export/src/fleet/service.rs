@@ -16,6 +16,7 @@ pub(super) fn services(profile: &Profile) -> Vec<String> {
         }
         let program = match programs.get(&(number as u32)) {
             Some(&image) => &profile.images[image as usize].name,
+            None if run.command.starts_with("pid ") => "",
             None => run.command.split(' ').next().unwrap_or_default(),
         };
         let name = program.rsplit('/').next().unwrap_or_default();
