@@ -158,7 +158,11 @@ impl Shell {
             .args(words)
             .env("PATH", path)
             .env("LC_ALL", "C.UTF-8")
+            // script(1) starts a command with it.
+            .env("SHELL", "/bin/sh")
             .env_remove("NO_COLOR")
+            .env_remove("COLUMNS")
+            .env_remove("LINES")
             // Perl orders hashes at random by default; a fixed seed makes each run do the same work.
             .env("PERL_HASH_SEED", "0")
             .current_dir(self.directory.path());
