@@ -41,7 +41,8 @@ def tools(workshop, arch, names=TOOLS, release=False):
         "CARGO_PROFILE_DEV_STRIP": "debuginfo",
         "CARGO_PROFILE_RELEASE_STRIP": "symbols",
     }
-    packages = [word for name in names for word in ("--package", name)]
+    # The package nprof has the program cargo-nprof, too.
+    packages = [word for name in names if name != "cargo-nprof" for word in ("--package", name)]
     command = ["cargo", "build", "--quiet", "--locked", "--manifest-path", "/src/Cargo.toml", "--bins"]
     command += ["--target", target]
     # Without debuginfod: a static program cannot load the libraries with which glibc looks up host names.

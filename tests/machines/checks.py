@@ -99,8 +99,8 @@ def default_event_static(results):
 
 
 @check("""
-nprof-record -o system.nprof -- loops-c > truth
-limited without-bpf nprof-record -o s.nprof -- loops-c > truth
+nprof-record -e cpu-clock -o system.nprof -- loops-c > truth
+limited without-bpf nprof-record -e cpu-clock -o s.nprof -- loops-c > truth
 """)
 def without_bpf(results):
     loops(results, "system.nprof")
@@ -138,7 +138,7 @@ def paranoid_levels_of_a_user(results):
 @check("""
 umount /sys/kernel/tracing
 nprof-record -l > list
-nprof-record -o s.nprof -- loops-c > truth
+nprof-record -e cpu-clock -o s.nprof -- loops-c > truth
 mount -t tracefs tracefs /sys/kernel/tracing
 """)
 def without_tracefs(results):
