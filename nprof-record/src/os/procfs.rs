@@ -376,6 +376,21 @@ mod tests {
     }
 
     #[test]
+    fn thread_is_exiting_before_its_parent_has_waited_for_it() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("it is installed");
+        assert!(!is_exiting(child.id()), "it waits for its input");
+        drop(child.stdin.take());
+        while !is_exiting(child.id()) {
+            std::thread::yield_now();
+        }
+        child.wait().expect("it has ended");
+        assert!(is_exiting(child.id()), "nothing is left of it");
+    }
+
+    #[test]
     fn thread_may_run_until_it_is_gone() {
         let own = std::process::id();
         assert!(may_run(own, own));

@@ -61,6 +61,10 @@ mod tests {
             features: KernelFeatures::Ksymbol,
             delayed: false,
         };
+        let jit = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable");
+        if jit.is_ok_and(|jit| jit.trim() == "0") {
+            return eprintln!("SKIPPED: this kernel interprets programs");
+        }
         let Some(listener) = CodeListener::open(&common) else {
             return eprintln!("SKIPPED: no reports of code");
         };
