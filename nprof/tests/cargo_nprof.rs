@@ -39,8 +39,9 @@ fn project() -> Shell {
     shell
 }
 
-/// The command in the project. Its own target directory, not that of these tests.
-const CARGO: &str = "cd project/inner && env -u CARGO_TARGET_DIR cargo nprof";
+/// The command in the project. Its own target directory and settings, not those of these tests.
+const CARGO: &str = "unset RUSTFLAGS CARGO_TARGET_DIR ${!CARGO_BUILD_*} ${!CARGO_ENCODED_*} ${!CARGO_PROFILE_*}; \
+                     cd project/inner && cargo nprof";
 
 /// Asserts that a recording has the time of `function`, by lines of `file`, and nothing of cargo.
 #[track_caller]
@@ -96,6 +97,8 @@ fn failure_to_build_or_choose_is_no_recording() {
         ("--bin none", "cargo-nprof: cargo could not build the program: exit status: 101\n"),
         ("--manifest-path none/Cargo.toml", "cargo-nprof: cargo did not succeed: "),
         ("--bin other --test whole", "cargo-nprof: "),
+        // Before cargo builds anything.
+        ("--bin none -o -", "cargo-nprof: -o -: standard output belongs to the command"),
     ] {
         let run = shell.run(&format!("{CARGO} {words}"));
         assert_eq!((run.status, run.out.as_str()), (125, ""), "{words}: {run:?}");

@@ -10,7 +10,7 @@ use nprof_cli::{stage, usage};
 use crate::cargo::args::{CargoArgs, Kind};
 use crate::cargo::build;
 use crate::cargo::messages::{Built, Executable};
-use crate::run::{FAILURE, Request, record_and_report};
+use crate::run::{FAILURE, Request, record_and_report, refuse_standard_output};
 
 /// The name of this program, which begins its messages.
 const CARGO_NPROF: &str = "cargo-nprof";
@@ -39,11 +39,10 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: &CargoArgs) -> anyhow::Result<u8> {
+    refuse_standard_output(args.output.as_deref())?;
     let built = build::build(args)?;
     let executable = build::choose(args, &built)?;
-    let request = request(args, &built, executable);
-    request.refuse_standard_output()?;
-    record_and_report(&request)
+    record_and_report(&request(args, &built, executable))
 }
 
 /// Returns the recording of an executable: with the directory and the variables that cargo gives it.

@@ -5,4 +5,4 @@ mod request;
 mod signals;
 
 pub(crate) use pipeline::{FAILURE, main, record_and_report};
-pub(crate) use request::{Request, RunArgs};
+pub(crate) use request::{Request, RunArgs, refuse_standard_output};

@@ -132,7 +132,7 @@ fn record(request: &Request, file: File, requests: &Requests) -> anyhow::Result<
     record.arg("-o").arg(format!("/proc/{}/fd/{}", std::process::id(), write.as_raw_fd()));
     record.args(&request.options).envs(request.variables.iter().map(|(name, value)| (name, value)));
     if let Some(directory) = &request.directory {
-        // The recorder has no path of its own that depends on it.
+        // Of the paths of the recorder, only a relative one of an event depends on it.
         record.current_dir(directory);
     }
     if !request.command.is_empty() {

@@ -66,7 +66,7 @@ impl Request {
         let mut request =
             Self { output: args.output.clone(), command: command.to_vec(), ..Self::default() };
         request.take(options)?;
-        request.refuse_standard_output()?;
+        refuse_standard_output(request.output.as_deref())?;
         if command.is_empty() && !request.options.iter().any(|option| is_target(option)) {
             // Without `--`, the value of an option cannot be distinguished from the command.
             bail!(
@@ -74,18 +74,6 @@ impl Request {
             );
         }
         Ok(request)
-    }
-
-    /// Refuses standard output for the recording.
-    ///
-    /// # Errors
-    ///
-    /// If it is the output.
-    pub(crate) fn refuse_standard_output(&self) -> anyhow::Result<()> {
-        if self.output.as_deref() == Some(Path::new("-")) {
-            bail!("-o -: standard output belongs to the command; write -o FILE");
-        }
-        Ok(())
     }
 
     /// Takes the options, and the output from among them.
@@ -142,6 +130,18 @@ impl Request {
         let name = name.trim_ascii_end();
         Some(OsStr::from_bytes(if name.is_empty() { pid.as_bytes() } else { name }).to_owned())
     }
+}
+
+/// Refuses standard output for the recording.
+///
+/// # Errors
+///
+/// If it is the output.
+pub(crate) fn refuse_standard_output(output: Option<&Path>) -> anyhow::Result<()> {
+    if output == Some(Path::new("-")) {
+        bail!("-o -: standard output belongs to the command; write -o FILE");
+    }
+    Ok(())
 }
 
 /// True for an option of nprof-record that selects running processes.
