@@ -131,10 +131,11 @@ def complete():
         "S\t8\t7\t8\t1\t0\t0\t1", "S\t9\t7\t8\t1\t0\t9\t1", "S\t10\t7\t8\t1\t0\t9\t3",
         "S\t11\t7\t8\t1\t0\t9\t1"))
     write("complete/42-times-of-all-kinds-count.nprof", segment(
-        4, record(9, 1, zigzag(100), 10, 10, 0, string(b"a")), sample(-10, 0, 0, 1, 0, 0),
-        record(33, zigzag(20), 1, 2, string(b"0")), record(34, zigzag(-5), 0, 0, 0, 1, 1)),
-        segment_text(4, "T\t1\t100\t10\t10\t0\ta", "S\t90\t0\t0\t0\t0\t0\t0", "X\t110\t1\texit\t0",
-                     "L\t105\t0\t-\t0\t1\tthrottle"))
+        5, record(9, 1, zigzag(100), 10, 10, 0, string(b"a")), sample(-10, 0, 0, 1, 0, 0),
+        record(33, zigzag(20), 1, 2, string(b"0")), record(34, zigzag(-5), 0, 0, 0, 1, 1),
+        record(34, zigzag(0), 0, 0, 0, 9, 4)),
+        segment_text(5, "T\t1\t100\t10\t10\t0\ta", "S\t90\t0\t0\t0\t0\t0\t0", "X\t110\t1\texit\t0",
+                     "L\t105\t0\t-\t0\t1\tthrottle", "L\t105\t0\t-\t0\t9\tmultiplex"))
     write("complete/43-largest-numbers.nprof", segment(
         2, record(32, 24, varint((1 << 64) - 1), 0, (1 << 64) - 1, (1 << 64) - 1),
         record(10, 1 << 26, 1 << 26, (1 << 64) - 1, 3, b"\xff")), segment_text(

@@ -188,7 +188,7 @@ FIELD = {  # how to take a field from a body, and its check
     "image": (lambda body: f"?{body.byte()}", choice("elf kernel module vdso anon jit")),
     "flags": (Body.flags, frame_flags),
     "change": (lambda body: f"?{body.byte()}", choice("comm exec exit times")),
-    "cause": (lambda body: f"?{body.byte()}", choice("ring throttle recorder damage")),
+    "cause": (lambda body: f"?{body.byte()}", choice("ring throttle recorder damage multiplex")),
     "status": (lambda body: f"?{body.byte()}", choice(
         "named no-symbol stripped no-image mismatch unreadable restricted anonymous")),
     "code": (lambda body: body.take(body.varint()).hex() or "-", hexadecimal(LIMIT_CODE)),

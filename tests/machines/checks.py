@@ -99,6 +99,25 @@ def default_event_static(results):
 
 
 @check("""
+counted cycles.count 0 loops-c > truth
+nprof-record -e cycles -e cycles/u -e cycles/k -e instructions -e instructions/u -e instructions/k \\
+    -e stalled-cycles-frontend -e stalled-cycles-frontend/u -e stalled-cycles-backend -e stalled-cycles-backend/u \\
+    -o s.nprof -- loops-c > truth 2> message
+""", arch="arm64")
+def counters_that_take_turns(results):
+    """More events than counters: samples and estimated losses together represent what was counted."""
+    events = {(event["event"], event["scope"]): event for event in results.report("s.nprof")["events"]}
+    assert "more events than counters" in results.text("message"), results.text("message")
+    cycles = events["cycles", "user+kernel"]
+    lost = cycles["lost"].get("multiplex", 0)
+    assert lost > 0, f"no sample of cycles is missing: {cycles['lost']}"
+    counted = int(results.text("cycles.count"))
+    represented = 100 * cycles["weight"] * (1 + lost / cycles["samples"]) / counted
+    assert 80 <= represented <= 120, f"samples and losses represent {represented:.1f} % of the cycles"
+    return f"{cycles['samples']} samples, {lost} missing, together {represented:.1f} % of the cycles"
+
+
+@check("""
 nprof-record -e cpu-clock -o system.nprof -- loops-c > truth
 limited without-bpf nprof-record -e cpu-clock -o s.nprof -- loops-c > truth
 """)

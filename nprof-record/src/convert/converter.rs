@@ -18,6 +18,7 @@ use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::code_mapping::{Ksymbol, LoadedCode};
 use crate::os::procfs;
+use crate::perf::event_counts::CountingTime;
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::LostSamples;
 use crate::perf::record::{KernelRecord, SampleId};
@@ -132,6 +133,17 @@ impl<S: Sink> RecordHandler for Converter<S> {
             extras.add("others", lost.others.to_string().as_bytes());
         }
         self.emit_lost(sample_id, lost.own, event, cause, extras.extras());
+    }
+
+    fn on_multiplexed(&mut self, sample_id: SampleId, event: EventId, time: CountingTime) {
+        let samples =
+            self.sums.get((event.0 as usize).wrapping_sub(1)).map_or(0, |sum| sum.samples);
+        let missed = time.missed(samples);
+        // Without any sample, the number is unknown.
+        if missed != Some(0) || samples == 0 {
+            let lost = LostSamples::own(missed.unwrap_or(0));
+            self.on_lost(sample_id, lost, event, Cause::Multiplex);
+        }
     }
 
     fn on_sideband_lost(&mut self, sample_id: SampleId, count: u64) {

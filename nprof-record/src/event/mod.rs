@@ -23,8 +23,8 @@ mod tracepoint;
 pub(crate) use builtin::{EventClass, cpu_clock};
 pub(crate) use catalog::Catalog;
 pub(crate) use definition::{
-    CpuMode, DEFAULT_EVENT, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode, Waiting,
-    calls,
+    CpuMode, DEFAULT_EVENT, Event, EventRate, Interrupt, PerfEventConfig, SamplingPeriod,
+    StackMode, Waiting, calls,
 };
 pub(crate) use field::WeightField;
 pub(crate) use list::{EventListing, list, print};

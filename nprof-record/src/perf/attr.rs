@@ -5,7 +5,8 @@ use nprof_unwind::arch;
 use perf_event_open_sys::bindings as perf;
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use crate::event::{CpuMode, PerfEventConfig, SamplingPeriod, StackMode, WeightField};
+use crate::event::{CpuMode, Interrupt, PerfEventConfig, SamplingPeriod, StackMode, WeightField};
+use crate::perf::event_counts;
 use crate::perf::plan::{CommonAttr, KernelFeatures, OpenMode};
 
 impl CommonAttr {
@@ -28,8 +29,8 @@ impl CommonAttr {
         attr.set_exclude_kernel(u64::from(scope == CpuMode::User));
         attr.set_exclude_hv(u64::from(scope == CpuMode::User));
         attr.set_exclude_user(u64::from(scope == CpuMode::Kernel));
-        if self.features >= KernelFeatures::Lost {
-            attr.read_format = u64::from(perf::PERF_FORMAT_LOST);
+        if self.counts_lost() {
+            attr.read_format = event_counts::LOST;
         }
         if self.open_mode == OpenMode::Task {
             attr.set_inherit(1);
@@ -137,6 +138,21 @@ impl CommonAttr {
         }
     }
 
+    /// Returns the bits of `read_format` of a sampling event. Only counters are shared by several events.
+    fn read_format(&self, encoding: &PerfEventConfig) -> u64 {
+        let lost = if self.counts_lost() { event_counts::LOST } else { 0 };
+        let is_counter = encoding.interrupt() == Some(Interrupt::Counter);
+        lost | if is_counter { event_counts::TIMES } else { 0 }
+    }
+
+    /// Returns the number of words of `read_format` in the samples of an event.
+    pub(crate) fn words_in_samples(&self, encoding: &PerfEventConfig) -> usize {
+        match self.features {
+            KernelFeatures::InheritRead => event_counts::words(self.read_format(encoding)),
+            _ => 0,
+        }
+    }
+
     /// Returns the attributes of a sampling event. The kernel wakes us when `watermark` bytes are in
     /// its ring.
     pub(crate) fn sample_attr(
@@ -166,6 +182,7 @@ impl CommonAttr {
         if period.weight().is_none() {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_PERIOD);
         }
+        attr.read_format = self.read_format(encoding);
         if self.features == KernelFeatures::InheritRead {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_READ);
         }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use nprof_stream::{Cause, EventId};
 
+use crate::perf::event_counts::CountingTime;
 use crate::perf::lost::LostSamples;
 use crate::perf::record::{KernelRecord, SampleId};
 use crate::sys::SharedWords;
@@ -18,6 +19,9 @@ pub(crate) trait RecordHandler {
 
     /// Takes note that samples of an event were lost; none if their number is unknown.
     fn on_lost(&mut self, sample_id: SampleId, lost: LostSamples, event: EventId, cause: Cause);
+
+    /// Takes note, at the end, that an event had a counter for a part of the time only.
+    fn on_multiplexed(&mut self, sample_id: SampleId, event: EventId, time: CountingTime);
 
     /// Takes note that `count` records of processes and mappings were lost. The number of samples
     /// lost with them is unknown.

@@ -16,10 +16,11 @@ use crate::os::open_error;
 use crate::os::procfs;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::calls::tracer::CallTracer;
-use crate::perf::plan::{self, OpenMode, Plan, TryOpen};
+use crate::perf::plan::{OpenMode, Plan, TryOpen};
 use crate::perf::record::{RawData, SampleLayout};
 use crate::perf::ring_reader::{ChunkEvent, CpuRing, DrainLevels, OpenEvent};
 use crate::perf::ring_set::{EventBinding, RingSet};
+use crate::perf::ring_size::ring_size;
 use crate::perf::time_merge::TimeMerge;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::sys::{self, EventTarget, Ring};
@@ -101,7 +102,7 @@ impl RingSet {
             let writers = u64::from(copies_waits) + u64::from(!with_bpf_copier.is_empty());
             let room = writers * CHUNK_ROOM;
             let bytes = plan.bytes_per_second(with_bpf_copier);
-            plan::ring_size(bytes, room, cpus.len(), page).max(least)
+            ring_size(bytes, room, cpus.len(), page).max(least)
         };
         let mut with_bpf_copier = plan.with_bpf_copier();
         let mut wanted = size(&with_bpf_copier);
@@ -345,7 +346,8 @@ impl<'a> EventOpener<'a> {
             let attr = common.sample_attr(encoding, period, scope, self.watermark());
             let event = EventId(number as u32 + 1);
             let field = encoding.field;
-            let layout = SampleLayout { field, ..plan.common.layout(period) };
+            let read = plan.common.words_in_samples(encoding);
+            let layout = SampleLayout { field, read, ..plan.common.layout(period) };
             let binding = EventBinding { event, task, layout, uses_bpf_copier };
             self.add(&attr, cpu, target, binding, self.size)?;
             if uses_bpf_copier {
@@ -444,12 +446,13 @@ impl<'a> EventOpener<'a> {
         let Some(file) = open_event(attr, target, cpu)? else { return Ok(()) };
         let id = sys::event_id(&file).context("cannot read the id of an event")?;
         let event = binding.event;
+        let opened = OpenEvent::new(file, event, binding.task, attr.read_format);
         let key = (cpu, event.is_none());
         if let Some(ring) = self.rings.get_mut(&key) {
-            sys::share_ring(&file, &ring.events[0].file).context("cannot share a ring")?;
-            ring.events.push(OpenEvent::new(file, event));
+            sys::share_ring(&opened.file, &ring.events[0].file).context("cannot share a ring")?;
+            ring.events.push(opened);
         } else {
-            let ring = match Ring::map(&file, size) {
+            let ring = match Ring::map(&opened.file, size) {
                 Ok(ring) => ring,
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {
                     return Err(OpenFailure::NoLockedMemory(error));
@@ -460,7 +463,7 @@ impl<'a> EventOpener<'a> {
                 }
             };
             let levels = if event.is_none() { DrainLevels::default() } else { self.drain_levels() };
-            let ring = CpuRing::new(ring, OpenEvent::new(file, event), cpu, levels);
+            let ring = CpuRing::new(ring, opened, cpu, levels);
             self.rings.insert(key, ring);
         }
         self.bindings.insert(id, binding);

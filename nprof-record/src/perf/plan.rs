@@ -341,12 +341,11 @@ fn unwinds(requested_name: Option<StackMode>) -> Vec<StackMode> {
 }
 
 impl CommonAttr {
-    /// Returns the fields of the samples of an event.
+    /// Returns the fields of the samples of an event, without those of `read_format`.
     pub(crate) fn layout(&self, period: SamplingPeriod) -> SampleLayout {
-        let lost = usize::from(self.features >= KernelFeatures::Lost);
         SampleLayout {
             weight: period.weight(),
-            read: if self.features == KernelFeatures::InheritRead { 1 + lost } else { 0 },
+            read: 0,
             callchain: self.has_callchain(),
             registers: if self.unwind == StackMode::Dwarf { arch::COUNT } else { 0 },
             raw: RawData::None,
@@ -356,14 +355,14 @@ impl CommonAttr {
 
     /// Returns the fields of the samples of calls.
     pub(crate) fn call_layout(&self) -> SampleLayout {
-        SampleLayout { read: 0, raw: RawData::Call, ..self.layout(SamplingPeriod::Fixed(2)) }
+        SampleLayout { raw: RawData::Call, ..self.layout(SamplingPeriod::Fixed(2)) }
     }
 
     /// Returns the fields of the samples of waits.
     pub(crate) fn wait_layout(&self) -> SampleLayout {
         let layout = self.layout(SamplingPeriod::Fixed(2));
         let callchain = layout.callchain || self.needs_chain_for_leaf();
-        SampleLayout { read: 0, raw: RawData::Wait, callchain, ..layout }
+        SampleLayout { raw: RawData::Wait, callchain, ..layout }
     }
 
     /// True if samples of waits have a call chain although stacks are not captured: their instruction
@@ -494,59 +493,10 @@ impl Plan {
         let numbered = self.events.iter().enumerate();
         numbered.filter(|(_, planned)| is_extended(planned)).map(|(number, _)| number).collect()
     }
-
-    /// Returns the most bytes of records that a busy CPU writes per second, assuming that events
-    /// with their own period have the rate of the others, and those with a period of 1 the rate
-    /// [`EACH`]. A BPF program copies the stacks of the events `with_bpf_copier`.
-    pub(crate) fn bytes_per_second(&self, with_bpf_copier: &[usize]) -> u64 {
-        let mut all = 0_u64;
-        for (number, planned) in self.events.iter().enumerate() {
-            let stack = match self.common.unwind {
-                StackMode::Dwarf
-                    if with_bpf_copier.contains(&number) || planned.event.is_written_by_bpf() =>
-                {
-                    self.common.with_bpf_copier().stack_size
-                }
-                StackMode::Dwarf => self.common.stack_size,
-                _ => 0,
-            };
-            let rate = match planned.period {
-                SamplingPeriod::Fixed(1) if !planned.event.is_calls() => EACH,
-                _ => self.frequency,
-            };
-            all = all.saturating_add(rate.saturating_mul(u64::from(stack) + 1024));
-        }
-        all
-    }
 }
-
-/// Assumed samples per second of an event with a period of 1.
-const EACH: u64 = 10_000;
-
-/// The most bytes of a ring for samples. The kernel clears all of it before the command may start,
-/// which takes a millisecond or two for each MiB.
-const RING_MAX: u64 = 32 << 20;
-
-/// The most bytes of all rings for samples together.
-const RINGS_MAX: u64 = 256 << 20;
 
 /// Bytes of a stack that the kernel copies if a BPF program copies the rest.
 const KERNEL_COPY_BYTES: u32 = 8 << 10;
-
-/// Returns the bytes of a ring for samples: a quarter of a second of records, and `room` for stack
-/// chunks. May be lowered if too little memory can be locked.
-pub(crate) fn ring_size(bytes_per_second: u64, room: u64, cpus: usize, page: usize) -> usize {
-    let share = RINGS_MAX / cpus.max(1) as u64;
-    let requested = (bytes_per_second / 4).saturating_add(room);
-    let requested = requested.min(share).min(RING_MAX).max(page as u64);
-    let size = usize::try_from(requested).unwrap_or(usize::MAX);
-    // mmap(2) of a ring takes a power of two pages. Rounded up: less than a quarter of a second is
-    // too little if the recorder has to wait for a CPU.
-    match size.checked_next_power_of_two() {
-        Some(up) if up as u64 <= share => up,
-        _ => 1 << size.ilog2(),
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ use crate::perf::backlog::Backlog;
 use crate::perf::bpf::shared_array;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::drain_interval::FillRate;
+use crate::perf::event_counts::{self, CountingTime, EventCounts};
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::{LostSamples, LostTracker};
 use crate::perf::record::{self, SampleId};
@@ -42,21 +43,44 @@ pub(super) struct OpenEvent {
     pub(super) file: File,
     /// Its id in the stream; none for the sideband event.
     pub(super) event: EventId,
+    /// The task that it was opened for; `None` if it was opened for the CPU.
+    pub(super) task: Option<u32>,
+    /// The numbers that it returns.
+    read_format: u64,
     /// The number of its lost records that are already reported.
     reported_lost: Cell<u64>,
 }
 
 impl OpenEvent {
-    pub(super) fn new(file: File, event: EventId) -> Self {
-        Self { file, event, reported_lost: Cell::new(0) }
+    pub(super) fn new(file: File, event: EventId, task: Option<u32>, read_format: u64) -> Self {
+        Self { file, event, task, read_format, reported_lost: Cell::new(0) }
+    }
+
+    /// Reads the numbers that the kernel keeps for it. None if it cannot be read.
+    fn counts(&self) -> Option<EventCounts> {
+        const WORD: usize = size_of::<u64>();
+        let mut bytes = [0; event_counts::WORDS_MAX * WORD];
+        let count = (&self.file).read(&mut bytes).ok()?;
+        let words = bytes[..count].as_chunks::<WORD>().0;
+        let mut decoded = [0; event_counts::WORDS_MAX];
+        for (word, bytes) in decoded.iter_mut().zip(words) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        EventCounts::decode(&decoded[..words.len()], self.read_format)
+    }
+
+    /// Reads the time for which it had a counter. None if it cannot be read, or needs no counter.
+    pub(super) fn counting_time(&self) -> Option<CountingTime> {
+        // Others need not be read: each read interrupts the CPU of the event.
+        if self.read_format & event_counts::TIMES == 0 {
+            return None;
+        }
+        self.counts()?.time
     }
 
     /// Reads the number of its lost records. None if the event cannot be read.
     fn lost(&self) -> Option<u64> {
-        // PERF_FORMAT_LOST: the value, then the number of lost records.
-        let mut values = [0; 16];
-        let read = (&self.file).read(&mut values).is_ok_and(|count| count == values.len());
-        values.last_chunk().filter(|_| read).map(|lost| u64::from_ne_bytes(*lost))
+        self.counts().map(|counts| counts.lost)
     }
 
     /// Reads the number of records lost since the last call.

@@ -11,8 +11,9 @@ use rustc_hash::FxHashMap;
 
 use crate::perf::backlog::Backlog;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
+use crate::perf::event_counts::CountingTimes;
 use crate::perf::handler::RecordHandler;
-use crate::perf::record::{self, KernelRecord, RawData, SampleLayout};
+use crate::perf::record::{self, KernelRecord, RawData, SampleId, SampleLayout};
 use crate::perf::ring_reader::CpuRing;
 use crate::perf::stack_chunks::{ChunkAssembler, SampleKey};
 use crate::perf::time_merge::TimeMerge;
@@ -315,8 +316,18 @@ impl RingSet {
         }
     }
 
-    /// Reports losses that no record reported, because none followed them.
+    /// Reports losses that no record reported: because none followed them, or because the event had no
+    /// counter.
     pub(crate) fn report_remaining_lost(&mut self, handler: &mut dyn RecordHandler) {
+        let mut times = CountingTimes::default();
+        for open_event in self.rings.iter().flat_map(|ring| &ring.events) {
+            if let Some(time) = open_event.counting_time() {
+                times.add(open_event.event, open_event.task, time);
+            }
+        }
+        for (event, time) in times.multiplexed() {
+            handler.on_multiplexed(SampleId::at(self.drain_ns, None), event, time);
+        }
         for ring in self.rings.iter_mut().filter(|_| self.counts_lost) {
             ring.count_lost(self.copier.as_ref());
             ring.report_remaining_lost(handler);

@@ -287,6 +287,7 @@ mod tests {
 
     use nprof_stream::{Cause, EventId};
 
+    use crate::perf::event_counts::CountingTime;
     use crate::perf::lost::LostSamples;
     use crate::perf::record::{KernelRecord, SampleId};
     use crate::sys::SharedWords;
@@ -370,6 +371,7 @@ mod tests {
         }
 
         fn on_lost(&mut self, _id: SampleId, _lost: LostSamples, _event: EventId, _cause: Cause) {}
+        fn on_multiplexed(&mut self, _id: SampleId, _event: EventId, _time: CountingTime) {}
 
         fn on_sideband_lost(&mut self, _id: SampleId, _count: u64) {}
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use nprof_stream::escape::escaped;
 use nprof_stream::{Cause, Mark};
 
 use crate::convert::allocations::state::Missed;
@@ -10,6 +9,8 @@ use crate::convert::counts::{CompatSamples, Sum};
 use crate::convert::waits::TimeSums;
 use crate::perf::plan::OpenMode;
 use crate::session::delays::{Delay, DelayCause};
+
+pub(crate) use calls::CallSummary;
 
 /// The numbers of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,59 +84,6 @@ pub(crate) struct Summary {
     pub(crate) is_in_namespace: bool,
 }
 
-/// The counts of calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CallSummary {
-    /// All calls, as the kernel counted them.
-    pub(crate) calls: u64,
-    /// Those in the stream.
-    pub(crate) written: u64,
-    /// The number of functions.
-    pub(crate) functions: usize,
-    /// The CPU time that counting adds to a call, in ns. None if it is unknown.
-    pub(crate) cost_ns: Option<u64>,
-    /// The functions that were called too often, with their calls per second.
-    pub(crate) taken_off: Vec<(Vec<u8>, u64)>,
-    /// The threads for which there was no room.
-    pub(crate) missed_threads: u64,
-    /// The first failure.
-    pub(crate) failure: Option<String>,
-}
-
-impl CallSummary {
-    /// Returns the warnings.
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let shown = self.taken_off.iter().take(TAKEN_OFF_SHOWN);
-        warnings.extend(shown.map(|(name, rate)| {
-            format!(
-                "{}: {rate} calls per second; it was not counted further, see --calls-limit",
-                escaped(name)
-            )
-        }));
-        if let Some(more) = self.taken_off.len().checked_sub(TAKEN_OFF_SHOWN).filter(|&it| it > 0) {
-            warnings.push(format!("{more} more functions were called too often"));
-        }
-        if self.missed_threads > 0 {
-            let threads = counted(self.missed_threads, "thread");
-            warnings.push(format!(
-                "the calls of {threads} were not counted: more than 131072 at a time; record fewer \
-                 processes"
-            ));
-        }
-        let missing = self.calls.saturating_sub(self.written);
-        if missing > 0 {
-            let calls = counted(self.calls, "call");
-            warnings.push(format!("the stream lacks {missing} of {calls}"));
-        }
-        warnings.extend(self.failure.iter().map(|error| format!("calls are incomplete: {error}")));
-        warnings
-    }
-}
-
-/// The functions that are named if they were called too often.
-const TAKEN_OFF_SHOWN: usize = 10;
-
 /// Coverage below which a warning is printed.
 const LOW_COVERAGE: f64 = 0.95;
 
@@ -163,6 +111,16 @@ impl Summary {
         let lost = lost.saturating_sub(self.lost_preloaded);
         if lost > 0 {
             warnings.push(format!("the rings were full: {}", self.cause_of_losses(true)));
+        }
+        if let Some(&lost) = self.lost.get(&Cause::Multiplex) {
+            // An event that never had a counter has no samples that show how many are missing.
+            let samples = match lost {
+                0 => "all samples of an event".to_owned(),
+                lost => format!("about {}", counted(lost, "sample")),
+            };
+            warnings.push(format!(
+                "{samples} were not taken: there are more events than counters; record fewer at a time"
+            ));
         }
         warnings.extend(self.missing_allocations());
         if self.sideband_lost > 0 {
@@ -489,6 +447,7 @@ fn duration(ns: u64) -> String {
     }
 }
 
+mod calls;
 mod missed;
 #[cfg(test)]
 mod tests;

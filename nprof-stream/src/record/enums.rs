@@ -160,6 +160,9 @@ words! {
         Recorder = 2 "recorder",
         /// A reader found the stream damaged there.
         Damage = 3 "damage",
+        /// The event had no counter for a part of the time, since more events than counters were
+        /// recorded; their number is estimated from the rest of the time.
+        Multiplex = 4 "multiplex",
     }
 }
 

@@ -441,6 +441,20 @@ fn lost_samples_and_lost_sideband_records_differ() {
     assert_eq!((converter.counts.lost, converter.counts.sideband_lost), (causes, 2));
 }
 
+#[test]
+fn samples_of_event_without_counter_are_estimated_as_lost() {
+    let mut converter = converter();
+    let half = CountingTime { enabled_ns: 100, running_ns: 40 };
+    converter.sums[0].samples = 400;
+    converter.on_multiplexed(sample_id(0), EVENT, half);
+    converter.on_multiplexed(sample_id(0), EVENT, CountingTime { running_ns: 100, ..half });
+    assert_eq!(converter.sink.0, ["L1 600 multiplex"]);
+    converter.sums[0].samples = 0;
+    converter.on_multiplexed(sample_id(0), EVENT, CountingTime { running_ns: 0, ..half });
+    assert_eq!(converter.sink.0[1..], ["L1 0 multiplex"], "of unknown number");
+    assert_eq!(converter.counts.lost, BTreeMap::from([(Cause::Multiplex, 600)]));
+}
+
 /// Keeps the stacks of samples, leaf first: `k` in the kernel, the offset in user code, the mark.
 #[derive(Default)]
 struct Stacks {

@@ -227,21 +227,18 @@ fn inherited_samples_carry_values_where_the_kernel_allows() {
     let values = |attr: &perf_event_attr| attr.sample_type & u64::from(perf::PERF_SAMPLE_READ);
     let tasks =
         |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
-    assert_eq!(
-        planned(&clock_request(), tasks)
-            .expect("a plan")
-            .common
-            .layout(SamplingPeriod::Adaptive(1))
-            .read,
-        2
-    );
+    let common = planned(&clock_request(), tasks).expect("a plan").common;
+    let counter = PerfEventConfig::new(perf::PERF_TYPE_HARDWARE, perf::PERF_COUNT_HW_CPU_CYCLES);
+    // The value and the lost records; of a counter also its times.
+    assert_eq!(common.words_in_samples(&event::cpu_clock()), 2);
+    assert_eq!(common.words_in_samples(&counter), 4);
     let old = |attr: &perf_event_attr, open_mode| match (open_mode, values(attr)) {
         (OpenMode::Task, 0) => 0,
         (OpenMode::Task, _) => libc::EINVAL,
         _ => libc::EACCES,
     };
     let common = planned(&clock_request(), old).expect("a plan").common;
-    assert_eq!((common.layout(SamplingPeriod::Adaptive(1)).read, common.counts_lost()), (0, true));
+    assert_eq!((common.words_in_samples(&counter), common.counts_lost()), (0, true));
 }
 
 #[test]
@@ -305,16 +302,6 @@ fn delayed_sampling_opens_events_disabled() {
     let plan = planned(&requested_name, tasks).expect("a plan");
     assert_eq!((attr(&plan).disabled(), attr(&plan).enable_on_exec()), (1, 0));
     assert_eq!(plan.common.sideband_attr(0).enable_on_exec(), 1);
-}
-
-#[test]
-fn ring_size_is_a_power_of_two_within_its_share() {
-    assert_eq!(ring_size(33 << 20, 0, 2, 4096), 16 << 20);
-    assert_eq!(ring_size(32 << 20, 0, 2, 4096), 8 << 20);
-    assert_eq!(ring_size(330 << 20, 0, 2, 4096), 32 << 20);
-    assert_eq!(ring_size(330 << 20, 0, 256, 4096), 1 << 20);
-    assert_eq!(ring_size(0, 0, 4, 4096), 4096);
-    assert_eq!(ring_size(u64::MAX, 0, 0, 65536).count_ones(), 1);
 }
 
 #[test]

@@ -51,6 +51,22 @@ fn summary_line_lists_all_counts() {
 }
 
 #[test]
+fn events_that_share_a_counter_are_a_warning() {
+    let mut summary = summary();
+    summary.lost = BTreeMap::from([(Cause::Multiplex, 68)]);
+    let start = "90 samples, 68 lost (multiplex 68), 0 incomplete";
+    assert!(summary.line().starts_with(start), "{}", summary.line());
+    let warning = |count: &str| {
+        format!(
+            "{count} were not taken: there are more events than counters; record fewer at a time"
+        )
+    };
+    assert_eq!(summary.warnings(), [warning("about 68 samples")]);
+    summary.lost = BTreeMap::from([(Cause::Multiplex, 0)]);
+    assert_eq!(summary.warnings(), [warning("all samples of an event")]);
+}
+
+#[test]
 fn calls_that_are_not_in_the_stream_are_a_warning() {
     let mut summary = summary();
     let counted = CallSummary { calls: 9, written: 9, ..CallSummary::default() };

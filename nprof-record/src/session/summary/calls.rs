@@ -1,0 +1,58 @@
+//! The counts of calls, and the warnings on them.
+
+use nprof_stream::escape::escaped;
+
+use super::counted;
+
+/// The counts of calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallSummary {
+    /// All calls, as the kernel counted them.
+    pub(crate) calls: u64,
+    /// Those in the stream.
+    pub(crate) written: u64,
+    /// The number of functions.
+    pub(crate) functions: usize,
+    /// The CPU time that counting adds to a call, in ns. None if it is unknown.
+    pub(crate) cost_ns: Option<u64>,
+    /// The functions that were called too often, with their calls per second.
+    pub(crate) taken_off: Vec<(Vec<u8>, u64)>,
+    /// The threads for which there was no room.
+    pub(crate) missed_threads: u64,
+    /// The first failure.
+    pub(crate) failure: Option<String>,
+}
+
+impl CallSummary {
+    /// Returns the warnings.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let shown = self.taken_off.iter().take(TAKEN_OFF_SHOWN);
+        warnings.extend(shown.map(|(name, rate)| {
+            format!(
+                "{}: {rate} calls per second; it was not counted further, see --calls-limit",
+                escaped(name)
+            )
+        }));
+        if let Some(more) = self.taken_off.len().checked_sub(TAKEN_OFF_SHOWN).filter(|&it| it > 0) {
+            warnings.push(format!("{more} more functions were called too often"));
+        }
+        if self.missed_threads > 0 {
+            let threads = counted(self.missed_threads, "thread");
+            warnings.push(format!(
+                "the calls of {threads} were not counted: more than 131072 at a time; record fewer \
+                 processes"
+            ));
+        }
+        let missing = self.calls.saturating_sub(self.written);
+        if missing > 0 {
+            let calls = counted(self.calls, "call");
+            warnings.push(format!("the stream lacks {missing} of {calls}"));
+        }
+        warnings.extend(self.failure.iter().map(|error| format!("calls are incomplete: {error}")));
+        warnings
+    }
+}
+
+/// The functions that are named if they were called too often.
+const TAKEN_OFF_SHOWN: usize = 10;
