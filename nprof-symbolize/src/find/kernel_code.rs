@@ -15,7 +15,7 @@ use crate::dwarf::Section;
 use crate::image::code_bytes::CodeBytes;
 
 /// The most bytes of headers that are read: the kernel has a segment for each range of memory.
-const MAX_HEADER_BYTES: usize = 1 << 20;
+const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// The memory of the kernel or of a module.
 pub(crate) struct KernelCode {
@@ -32,12 +32,12 @@ impl KernelCode {
     }
 
     fn read_memory(&self, offset: ImageOffset, length: u64) -> io::Result<Vec<u8>> {
-        let file = File::open(&self.path)?;
-        let mut headers = vec![0; MAX_HEADER_BYTES];
-        let read = file.read_at(&mut headers, 0)?;
+        let remedy = |error: io::Error| format!("{error}; it needs root and CONFIG_PROC_KCORE");
+        let file = File::open(&self.path).map_err(|error| io::Error::other(remedy(error)))?;
+        let headers = read_headers(&file)?;
         let address = self.base.0.wrapping_add(offset.0);
-        let at = file_offset(&headers[..read], address);
-        let at = at.ok_or_else(|| io::Error::other("no segment has the address"))?;
+        let at = file_offset(&headers, address);
+        let at = at.ok_or_else(|| io::Error::other(format!("no segment has {address:#x}")))?;
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, at)?;
         Ok(bytes)
@@ -48,9 +48,24 @@ impl CodeBytes for KernelCode {
     fn read(&self, offset: ImageOffset, length: u64) -> io::Result<Vec<u8>> {
         self.read_memory(offset, length).map_err(|error| {
             let path = self.path.display();
-            io::Error::other(format!("{path}: {error}; it needs root and CONFIG_PROC_KCORE"))
+            io::Error::other(format!("{path}: {error}"))
         })
     }
+}
+
+/// Reads the start of an ELF file up to the end of its program headers.
+fn read_headers(file: &File) -> io::Result<Vec<u8>> {
+    let damaged = || io::Error::other("no ELF file of 64 bits with program headers");
+    let mut start = [0; size_of::<FileHeader64<Endianness>>()];
+    file.read_exact_at(&mut start, 0).map_err(|_| damaged())?;
+    let header = FileHeader64::<Endianness>::parse(&start[..]).map_err(|_| damaged())?;
+    let endian = header.endian().map_err(|_| damaged())?;
+    let (at, count) = (header.e_phoff(endian), u64::from(header.e_phnum(endian)));
+    let size = u64::from(header.e_phentsize(endian)).saturating_mul(count);
+    let end = at.checked_add(size).filter(|&end| count > 0 && end <= MAX_HEADER_BYTES);
+    let mut headers = vec![0; end.ok_or_else(damaged)? as usize];
+    file.read_exact_at(&mut headers, 0).map_err(|_| damaged())?;
+    Ok(headers)
 }
 
 /// Returns the file offset of an address in an ELF file that begins with these bytes.
@@ -124,9 +139,42 @@ mod tests {
         assert_eq!(code.read(ImageOffset(3), 4).unwrap(), b"3456");
         for (offset, length) in [(10, 1), (8, 4)] {
             let error = code.read(ImageOffset(offset), length).unwrap_err().to_string();
-            assert!(error.contains("kcore") && error.contains("root"), "{error}");
+            assert!(error.contains("kcore"), "{error}");
         }
-        std::fs::write(&path, b"\x7fELF").unwrap();
-        assert!(code.read(ImageOffset(3), 4).is_err());
+        std::fs::remove_file(&path).unwrap();
+        let error = code.read(ImageOffset(3), 4).unwrap_err().to_string();
+        assert!(error.contains("root and CONFIG_PROC_KCORE"), "{error}");
+    }
+
+    #[test]
+    fn damaged_memory_is_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kcore");
+        let base = RuntimeAddress(0xffff_ffff_8100_0000);
+        let code = KernelCode { path: path.clone(), base };
+        let whole = memory(base.0, b"0123456789");
+        let with = |at: usize, bytes: &[u8]| {
+            let mut file = whole.clone();
+            file[at..at + bytes.len()].copy_from_slice(bytes);
+            file
+        };
+        let offset_of_headers = 32;
+        for (file, reason) in [
+            (whole[..40].to_vec(), "no ELF file"),
+            (whole[..100].to_vec(), "no ELF file"),
+            (with(4, &[1]), "no ELF file"),
+            (with(offset_of_headers, &u64::MAX.to_le_bytes()), "no ELF file"),
+            (with(offset_of_headers, &(1_u64 << 20).to_le_bytes()), "no ELF file"),
+            // A segment of another type, and one without bytes.
+            (with(64, &[4]), "no segment has 0xffffffff81000003"),
+            (with(64 + 40, &[0; 8]), "no segment has 0xffffffff81000003"),
+            (whole[..125].to_vec(), "fill whole buffer"),
+        ] {
+            std::fs::write(&path, file).unwrap();
+            let error = code.read(ImageOffset(3), 4).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        std::fs::write(&path, &whole).unwrap();
+        assert_eq!(code.read(ImageOffset(3), 4).unwrap(), b"3456");
     }
 }

@@ -86,7 +86,10 @@ pub(crate) fn place(image: &OpenImage, offset: ImageOffset) -> Result<CodePlace,
             (arch, range_of(elf, address.ok_or("no segment has its address")?))
         }
         // A kernel with another architecture than this program cannot run here.
-        OpenImage::Symbols(kernel) => (Arch::X86_64, kernel.symbols.range(ImageAddress(offset.0))),
+        OpenImage::Symbols(kernel) => {
+            let arch = Arch::of_this_program().ok_or("there is no decoder for this machine")?;
+            (arch, kernel.symbols.range(ImageAddress(offset.0)))
+        }
     };
     let (start, end) = range.ok_or("no symbol or unwind table covers it")?;
     let length = end.0.saturating_sub(start.0);

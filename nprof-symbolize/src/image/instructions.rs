@@ -23,6 +23,11 @@ impl Arch {
         }
     }
 
+    /// Returns the architecture of this program. None if there is no decoder for it.
+    pub(crate) fn of_this_program() -> Option<Self> {
+        cfg!(target_arch = "x86_64").then_some(Self::X86_64)
+    }
+
     /// Returns its name in the stream.
     pub(crate) fn name(self) -> &'static str {
         match self {
