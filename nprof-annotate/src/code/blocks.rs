@@ -1,7 +1,7 @@
 //! Basic blocks and loops. The instructions of a block are executed equally often, so that the sum of a
 //! block does not depend on the distance between an event and the instruction of its sample.
 
-use crate::code::disassembly::{Decoded, Flow};
+use nprof_code::disassembly::{Decoded, Flow};
 
 /// Instructions that are executed one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,3 @@
-//! The code of a function: its instructions, blocks and loops. Pure.
+//! The blocks and loops of a function. Pure.
 
 pub(crate) mod blocks;
-pub(crate) mod disassembly;
-pub(crate) mod function;

@@ -5,5 +5,4 @@ mod colour;
 pub(crate) mod context;
 pub(crate) mod machine;
 mod sampling;
-mod source;
 pub(crate) mod table;

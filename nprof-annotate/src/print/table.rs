@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
+use nprof_code::source;
 use nprof_report::heading::heading;
 use nprof_report::layout;
 use nprof_report::legend;
@@ -13,7 +14,6 @@ use crate::print::arrows::arrows;
 use crate::print::colour;
 use crate::print::context::PrintContext;
 use crate::print::sampling::place_of_samples;
-use crate::print::source;
 use crate::rows::annotation::FunctionSums;
 use crate::rows::parts::{InstructionPart, Part, PartKind, lacks_loops, parts};
 use crate::rows::select::sum_of;

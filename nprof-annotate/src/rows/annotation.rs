@@ -1,25 +1,20 @@
 //! The sums of samples by function and offset in its code.
 //!
-//! A sample counts where its leaf is. Memory is bounded: samples in code beyond [`MAX_BYTES`], or at
-//! more than [`MAX_SUMS`] offsets, count as samples without code.
+//! A sample counts where its leaf is. Memory is bounded: samples in code that [`CodePlaces`] has no room for,
+//! or at more than [`MAX_SUMS`] offsets, count as samples without code.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, BuildHasherDefault};
 use std::sync::Arc;
 
+use nprof_code::function::Function;
+use nprof_code::places::{CodePlaces, FramePlace};
 use nprof_report::filter::Filter;
 use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
 use nprof_report::time::TimeSplit;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels};
-use nprof_stream::tables::{FrameEntry, Tables};
+use nprof_stream::tables::Tables;
 use nprof_stream::{EpochCache, FrameId, NodeId};
-use rustc_hash::{FxHashMap, FxHasher};
-
-use crate::code::function::Function;
-
-/// The most memory of code, lines and their names.
-const MAX_BYTES: usize = 96 << 20;
 
 /// The most sums of offsets: 100 bytes each.
 const MAX_SUMS: usize = 1 << 19;
@@ -38,27 +33,15 @@ pub(crate) struct FunctionSums {
     pub(crate) called: BTreeMap<u32, Vec<Arc<str>>>,
 }
 
-/// The place of a frame in a function.
-#[derive(Clone, Copy, Debug)]
-struct FramePlace {
-    function: usize,
-    offset: u32,
-}
-
-/// Properties that make code the same in several epochs and streams: image, start, and contents.
-type CodeKey = (Arc<str>, Box<[u8]>, u64, u64);
-
 /// Adds up samples by function and offset.
 #[derive(Clone, Debug)]
 pub(crate) struct Annotation {
     filter: Filter,
     time: TimeSplit,
     labels: Labels,
+    code: CodePlaces,
+    /// By function of `code`.
     functions: Vec<FunctionSums>,
-    by_code: FxHashMap<CodeKey, usize>,
-    bytes: usize,
-    /// True if a function did not fit.
-    is_full: bool,
     sums: usize,
     /// The samples without code, by function and event.
     without_code: BTreeMap<Arc<str>, Vec<Sum>>,
@@ -66,7 +49,6 @@ pub(crate) struct Annotation {
     without_code_bytes: usize,
     /// Samples that count, by event.
     counted: Vec<Sum>,
-    places: EpochCache<FrameId, FramePlace>,
     counts: EpochCache<GroupKey, bool>,
     excluded: EpochCache<FrameId, bool>,
     /// The nodes of which the function was added to those that its caller calls.
@@ -83,15 +65,12 @@ impl Annotation {
             filter,
             time,
             labels: Labels::new(),
+            code: CodePlaces::default(),
             functions: Vec::new(),
-            by_code: FxHashMap::default(),
-            bytes: 0,
-            is_full: false,
             sums: 0,
             without_code: BTreeMap::new(),
             without_code_bytes: 0,
             counted: Vec::new(),
-            places: EpochCache::default(),
             counts: EpochCache::default(),
             excluded: EpochCache::default(),
             followed: EpochCache::default(),
@@ -136,7 +115,11 @@ impl Annotation {
         add_to(&mut self.counted, group.event, sum);
         self.follow_calls(tables, group.node);
         let frame = tables.node(group.node).map_or(FrameId::NONE, |(_, frame)| frame);
-        let Some(place) = self.place(tables, frame) else {
+        let place = self.place(tables, frame).filter(|place| {
+            let sums = &self.functions[place.function].sums;
+            self.sums < MAX_SUMS || sums.contains_key(&(place.offset, group.event))
+        });
+        let Some(place) = place else {
             let name = self.name(tables, frame, group.node);
             return self.add_without_code(name, group.event, sum);
         };
@@ -243,61 +226,20 @@ impl Annotation {
         escaped(self.labels.names.get(label)).into()
     }
 
-    /// Returns the place of a frame. None if the stream has no code there.
-    fn place(&mut self, tables: &Tables, id: FrameId) -> Option<FramePlace> {
-        if let Some(place) = self.places.get(tables, &id) {
-            return Some(place);
+    /// Returns the place of a frame, with sums for its function. None if the stream has no code there.
+    fn place(&mut self, tables: &Tables, frame: FrameId) -> Option<FramePlace> {
+        let place = self.code.place(tables, frame)?;
+        // New functions are at the end.
+        for function in &self.code.functions()[self.functions.len()..] {
+            self.functions.push(FunctionSums {
+                function: Arc::clone(function),
+                sums: BTreeMap::new(),
+                total: Vec::new(),
+                is_matched: false,
+                called: BTreeMap::new(),
+            });
         }
-        // Frames without code are not cached: in a live stream it may come later.
-        let frame = tables.frame(id)?;
-        // A return address is the end of the call.
-        let offset = frame.offset.checked_sub(u64::from(frame.return_address))?;
-        let code = tables.code(frame.image, offset)?;
-        let function = self.function(tables, frame, code)?;
-        if self.sums >= MAX_SUMS {
-            return None;
-        }
-        // Fits: the code of a record has at most 64 KiB.
-        let offset = u32::try_from(offset - code.offset).ok()?;
-        let place = FramePlace { function, offset };
-        self.places.insert(id, place);
         Some(place)
-    }
-
-    /// Returns the index of the function of code, added if it is new. None if there is no memory for it.
-    fn function(
-        &mut self,
-        tables: &Tables,
-        frame: &FrameEntry,
-        code: &nprof_stream::CodeEntry,
-    ) -> Option<usize> {
-        let image = tables.image(frame.image);
-        let path = image.map_or(&b""[..], |image| tables.names.get(image.path));
-        let build_id = image.map_or(Box::default(), |image| image.build_id.clone());
-        let hasher = BuildHasherDefault::<FxHasher>::default();
-        // Without a build ID, or in a kernel that patches itself, code may change between two runs.
-        let contents = hasher.hash_one((&code.bytes, code.rows().encoded().len()));
-        let key: CodeKey = (escaped(path).into(), build_id, code.offset, contents);
-        if let Some(&index) = self.by_code.get(&key) {
-            return Some(index);
-        }
-        // Reading code for each of its samples would take more time than all other work.
-        if self.is_full {
-            return None;
-        }
-        let function = Function::new(tables, frame, code);
-        // Each epoch repeats the code, which counts once. The key has the path once more.
-        let bytes = function.size() + size_of::<CodeKey>() + key.0.len() + key.1.len();
-        if self.bytes + bytes > MAX_BYTES {
-            self.is_full = true;
-            return None;
-        }
-        self.bytes += bytes;
-        let (function, sums, total) = (Arc::new(function), BTreeMap::new(), Vec::new());
-        let (is_matched, called) = (false, BTreeMap::new());
-        self.functions.push(FunctionSums { function, sums, total, is_matched, called });
-        self.by_code.insert(key, self.functions.len() - 1);
-        Some(self.functions.len() - 1)
     }
 }
 

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nprof_code::disassembly::{Decoded, Flow, instructions};
+use nprof_code::function::Function;
 use nprof_report::profile::Sum;
 
 use crate::args::By;
 use crate::code::blocks::{Graph, graph};
-use crate::code::disassembly::{Decoded, Flow, instructions};
-use crate::code::function::Function;
 use crate::rows::annotation::{FunctionSums, add_to};
 
 /// A part of a function, and its sums by event.

@@ -10,26 +10,30 @@ use rustc_hash::FxHashMap;
 
 /// The function and the line of an instruction, or of a call inlined there. Names are escaped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// None if only the line is known.
-    pub(crate) function: Option<Arc<str>>,
+    pub function: Option<Arc<str>>,
     /// None if it is unknown.
-    pub(crate) file: Option<Arc<str>>,
+    pub file: Option<Arc<str>>,
     /// 0 if it is unknown.
-    pub(crate) line: u32,
+    pub line: u32,
 }
 
 /// The code of a function, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Function {
+pub struct Function {
     /// The name of the function that was compiled, escaped.
-    pub(crate) name: Arc<str>,
+    pub name: Arc<str>,
     /// The path of its image, escaped.
-    pub(crate) image: Arc<str>,
+    pub image: Arc<str>,
+    /// The base name of its image, escaped.
+    pub image_name: Arc<str>,
     /// The offset of its first byte in the image.
-    pub(crate) start: u64,
-    pub(crate) arch: Box<[u8]>,
-    pub(crate) bytes: Box<[u8]>,
+    pub start: u64,
+    /// The architecture of its instructions.
+    pub arch: Box<[u8]>,
+    /// Its code.
+    pub bytes: Box<[u8]>,
     /// The places at an instruction and those after it up to the next entry, innermost first.
     rows: Vec<(u32, Vec<Place>)>,
     callees: Vec<(u32, Arc<str>)>,
@@ -39,10 +43,12 @@ pub(crate) struct Function {
 
 impl Function {
     /// Creates the function of code in a stream. `frame` is a frame in it.
-    pub(crate) fn new(tables: &Tables, frame: &FrameEntry, code: &CodeEntry) -> Self {
+    pub fn new(tables: &Tables, frame: &FrameEntry, code: &CodeEntry) -> Self {
         let image = tables.image(frame.image);
         // The record of the image may be lost to damage.
         let path = image.map_or(UNKNOWN, |image| tables.names.get(image.path));
+        let image_name = image.map_or(UNKNOWN, |image| tables.names.get(image.name));
+        let image_name: Arc<str> = escaped(image_name).into();
         let mut names = Names { tables, known: FxHashMap::default() };
         let mut rows: Vec<(u32, Vec<Place>)> = Vec::new();
         for row in code.rows().iter() {
@@ -58,17 +64,15 @@ impl Function {
         let callees = callees.collect();
         // The outermost call of any instruction is the function itself.
         let name = rows.iter().find_map(|(_, places)| places.last()?.function.clone());
-        let name = name.unwrap_or_else(|| {
-            let image = image.map_or(UNKNOWN, |image| tables.names.get(image.name));
-            format!("{}+{:#x}", escaped(image), code.offset).into()
-        });
+        let name = name.unwrap_or_else(|| format!("{image_name}+{:#x}", code.offset).into());
         let image: Arc<str> = escaped(path).into();
-        let names = names.known.values().chain([&name, &image]);
+        let names = names.known.values().chain([&name, &image, &image_name]);
         let name_bytes = names.map(|name| name.len() + size_of::<Arc<str>>()).sum();
         Self {
             name_bytes,
             name,
             image,
+            image_name,
             start: code.offset,
             arch: code.arch.clone(),
             bytes: code.bytes.clone(),
@@ -78,7 +82,7 @@ impl Function {
     }
 
     /// Returns the places at an offset from the start, innermost first.
-    pub(crate) fn places(&self, offset: u32) -> &[Place] {
+    pub fn places(&self, offset: u32) -> &[Place] {
         let after = self.rows.partition_point(|(row, _)| *row <= offset);
         let row = after.checked_sub(1).and_then(|index| self.rows.get(index));
         row.map_or(&[], |(_, places)| places)
@@ -86,13 +90,13 @@ impl Function {
 
     /// Returns the name of the function that the instruction at an offset calls or jumps to. None unless
     /// it is another one, and known.
-    pub(crate) fn callee(&self, offset: u32) -> Option<&Arc<str>> {
+    pub fn callee(&self, offset: u32) -> Option<&Arc<str>> {
         let found = self.callees.binary_search_by_key(&offset, |(row, _)| *row).ok()?;
         Some(&self.callees[found].1)
     }
 
     /// Returns its memory use in bytes.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         let places: usize = self.rows.iter().map(|(_, places)| places.len()).sum();
         size_of::<Self>()
             + self.name_bytes

@@ -15,17 +15,17 @@ const MAX_LINE_BYTES: usize = 500;
 
 /// A source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Source {
+pub struct Source {
     /// Its lines, escaped. None if there is no such file, or only another version.
-    pub(crate) lines: Option<Vec<String>>,
+    pub lines: Option<Vec<String>>,
     /// A statement on a version that is or may be another one than that of the code.
-    pub(crate) mismatch: Option<String>,
+    pub mismatch: Option<String>,
 }
 
 /// Finds a source file below one of these directories: at the path in the stream, or at the end of it, the
 /// longest first. A file with fewer than `last_line` lines is another version, and one that was modified
 /// after `recorded` may be one.
-pub(crate) fn find(
+pub fn find(
     directories: &[PathBuf],
     path: &str,
     last_line: u32,

@@ -2,11 +2,11 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter};
 
-use crate::code::function::Function;
+use crate::function::Function;
 
 /// The place where an instruction continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub enum Flow {
     /// The next instruction; also after a call.
     Next,
     /// The target, or the next instruction.
@@ -19,19 +19,19 @@ pub(crate) enum Flow {
 
 /// An instruction of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Decoded {
+pub struct Decoded {
     /// The distance of its first byte from the function's.
-    pub(crate) offset: u32,
+    pub offset: u32,
     /// Its text, with the name of the function that it calls.
-    pub(crate) text: String,
+    pub text: String,
     /// Targets are distances from the function's first byte; None if they are outside of it.
-    pub(crate) flow: Flow,
+    pub flow: Flow,
     /// True if it calls an address in a register or memory.
-    pub(crate) is_indirect_call: bool,
+    pub is_indirect_call: bool,
 }
 
 /// Returns the instructions of a function in order. They cover all of its bytes.
-pub(crate) fn instructions(function: &Function) -> Vec<Decoded> {
+pub fn instructions(function: &Function) -> Vec<Decoded> {
     let bits = match &*function.arch {
         b"x86_64" => 64,
         b"x86" => 32,
