@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use nprof_tests::browser::{self, markup};
 use nprof_tests::{Shell, have, rows};
 
 /// Names with the markup of HTML and the ends of scripts; the second one as text streams escape controls.
@@ -53,18 +54,9 @@ fn recording() -> String {
     text.replace(" | ", "\t")
 }
 
-/// Returns the document of a page after its script has run, with a selection in the address.
+/// Returns the document of the page of [`page`], with a selection in the address.
 fn document(shell: &Shell, selection: &str) -> String {
-    let run = shell.run(&format!(
-        "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
-         --disable-background-networking --disable-component-update --disable-sync \
-         --user-data-dir=profile --window-size=1200,900 --virtual-time-budget=5000 --dump-dom \
-         \"file://$PWD/x.html#{selection}\" 2> chromium.log"
-    ));
-    let log = String::from_utf8_lossy(&shell.read("chromium.log")).into_owned();
-    assert_eq!(run.status, 0, "{log}");
-    assert!(!log.contains("Uncaught") && !log.contains("Content Security Policy"), "{log}");
-    run.out
+    browser::document(shell, "x.html", selection)
 }
 
 /// A row of the table: cells as in the document, and as nprof-flat has them.
@@ -84,12 +76,7 @@ fn shown(document: &str) -> Vec<Shown> {
     let rows = document.split("<div class=\"row").skip(1);
     // Not the element that has all rows.
     for row in rows.filter(|row| row.starts_with(['"', ' '])) {
-        let cell = |name: &str| {
-            let begin = row.find(&format!("cell c-{name}")).expect(row);
-            let cell = &row[begin..];
-            let cell = &cell[cell.find('>').expect(cell) + 1..];
-            cell[..cell.find("</div>").expect(cell)].to_owned()
-        };
+        let cell = |name: &str| browser::cell(row, name).to_owned();
         let pair = |name: &str| {
             let cell = cell(name);
             let numbers = cell.split_once("</i>").expect(&cell).1;
@@ -111,7 +98,6 @@ fn shown(document: &str) -> Vec<Shown> {
 fn expected(shell: &Shell, options: &str) -> Vec<Shown> {
     let tsv = shell.run(&format!("nprof-flat --rebase --format tsv {options} x.nprof")).quiet();
     let percent = |number: f64| format!("{number:.2}");
-    let markup = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     rows(&tsv)
         .iter()
         .map(|row| Shown {

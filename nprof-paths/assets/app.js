@@ -11,7 +11,7 @@ const on = {
     tip(event, profile.names[view.tree.func[n]], numbers(view, n));
   },
   choose: (view, n) => details(view, n),
-  open: (view, n) => open_function(view.tree.func[n]),
+  open: (view, n) => open_function(view.tree.func[n], 'functions'),
   zoom: () => chips(),
 };
 const flame = new Flame(document.querySelector('#flame .flame'), { on });
@@ -19,7 +19,14 @@ const callersView = new Flame(document.querySelector('.callers'), { isUpsideDown
 const calleesView = new Flame(document.querySelector('.callees'), { on: { ...on, zoom: undefined } });
 const table = new Table(byId('table'), profile, {
   choose: (f) => choose_function(f),
+  open: (f) => open_function(f, 'code'),
   hover: (f, event) => f < 0 ? tip(null) : tip(event, profile.names[f], function_line(f)),
+});
+const codeView = new CodeView(byId('code'), profile, {
+  choose: (name, image) => {
+    const f = profile.names.findIndex((other, f) => other === name && profile.images[profile.image_of[f]] === image);
+    if (f >= 0) choose_function(f);
+  },
 });
 const timeline = new Timeline(byId('timeline'), profile, { change: () => update(), tip });
 
@@ -63,7 +70,9 @@ function details(view, n) {
   byId('numbers').textContent = n >= 0 ? numbers(view, n).replace('\n', ' · ') : shown < 0 ? hint() : function_line(shown);
   const button = byId('show-callers');
   button.hidden = shown < 0 || isCommand || state.tab === 'functions' && shown === state.func;
-  button.onclick = () => open_function(shown);
+  button.onclick = () => open_function(shown, 'functions');
+  byId('show-code').hidden = shown < 0 || isCommand || state.tab === 'code' || !codeView.has(shown);
+  byId('show-code').onclick = () => open_function(shown, 'code');
 }
 
 function hint() {
@@ -75,8 +84,10 @@ function function_line(f) {
   return `self ${part_text(self)} · total ${part_text(total)} · ${amount(total.weight, unit())} · ${profile.images[profile.image_of[f]]}`;
 }
 
-function open_function(f) {
-  state.tab = 'functions';
+// Shows a function in the tab of functions or of code.
+function open_function(f, tab) {
+  if (tab === 'code' && !codeView.code) return;
+  state.tab = tab;
   choose_function(f);
   show_tab();
 }
@@ -85,6 +96,7 @@ function choose_function(f) {
   state.func = f;
   table.choose(f);
   show_sandwich();
+  show_code();
   details(table, -1);
   save();
 }
@@ -102,6 +114,16 @@ function show_sandwich() {
   calleesView.show(callees(profile, sums.all.weight, f), colors, label, isHit);
 }
 
+function show_code() {
+  if (state.tab === 'code') codeView.show(state.func, sums, selection());
+}
+
+// Returns the event, time and threads that are selected.
+function selection() {
+  const { from, to, tracks } = timeline;
+  return { event: state.event, from, to, tracks };
+}
+
 const shortNames = [];
 function label(f) {
   return shortNames[f] ??= short_name(profile.names[f]);
@@ -109,8 +131,7 @@ function label(f) {
 
 // Computes the sums of the selection and shows them in all views.
 function update() {
-  const { from, to, tracks } = timeline;
-  sums = profile.sums({ event: state.event, from, to, tracks });
+  sums = profile.sums(selection());
   colors ??= new Colors(profile, sums);
   colors.set_dark(document.documentElement.dataset.theme === 'dark');
   profile.tree.total = sums.all.weight;
@@ -119,7 +140,8 @@ function update() {
   flame.show(profile.tree, colors, label, isHit);
   table.show(sums, profile.events[state.event].z, isHit);
   show_sandwich();
-  details(flame, flame.chosen);
+  show_code();
+  details(flame, state.tab === 'flame' ? flame.chosen : -1);
   chips();
   const all = profile.events[state.event].samples, { samples, weight } = sums.whole;
   const part = samples < all ? `${count(samples)} of ${count(all)}` : count(all);
@@ -172,6 +194,7 @@ function show_tab() {
     byId(tab.dataset.tab).hidden = !isShown;
   }
   show_sandwich();
+  show_code();
   if (sums) details(flame, state.tab === 'flame' ? flame.chosen : -1);
   chips();
   save();
@@ -186,7 +209,7 @@ function save() {
     words.set('time', [timeline.from, timeline.to].map((slice) => slice * profile.slice_ns / 1e9).join('..'));
   }
   if (timeline.tracks.size > 0) words.set('threads', [...timeline.tracks].join(','));
-  if (state.func >= 0 && state.tab === 'functions') words.set('function', state.func);
+  if (state.func >= 0 && ['functions', 'code'].includes(state.tab)) words.set('function', state.func);
   if (state.search) words.set('search', state.search);
   try {
     history.replaceState(null, '', '#' + words);
@@ -198,7 +221,8 @@ function save() {
 function restore() {
   const words = new URLSearchParams(location.hash.slice(1));
   const number = (text, end) => Number.isInteger(+text) && +text >= 0 && +text < end ? +text : -1;
-  if (['functions', 'recording'].includes(words.get('tab'))) state.tab = words.get('tab');
+  if (['functions', 'code', 'recording'].includes(words.get('tab'))) state.tab = words.get('tab');
+  if (state.tab === 'code' && !codeView.code) state.tab = 'flame';
   state.event = Math.max(number(words.get('event') ?? 0, profile.events.length), 0);
   const [from, to] = (words.get('time') ?? '').split('..').map((time) => Math.round(time * 1e9 / profile.slice_ns));
   // A link may be that of a longer recording.
@@ -217,8 +241,8 @@ function set_dark(isDark) {
 }
 
 const KEYS = [
-  ['/', 'search'], ['1 2 3', 'flame graph, functions, recording'], ['arrows', 'go to calls above, below and beside; rows of the table'],
-  ['Enter', 'zoom to the call'], ['Backspace', 'zoom out by one call'], ['c', 'callers and callees of the call'],
+  ['/', 'search'], ['1 2 3 4', 'flame graph, functions, code, recording'], ['arrows', 'go to calls above, below and beside; rows of a table'],
+  ['Enter', 'zoom to the call; the code of a function; the target of a jump'], ['Backspace', 'zoom out by one call'], ['c', 'callers and callees of the call'], ['s', 'source and instructions of the function'],
   ['Esc', 'show everything again, step by step'], ['t', 'dark or light'], ['?', 'these keys'],
 ];
 
@@ -246,8 +270,10 @@ function press(event) {
   const chosen = flame.chosen >= 0 && profile.tree.depth[flame.chosen] > 0 ? profile.tree.func[flame.chosen] : -1;
   const action = {
     '/': () => byId('search').focus(), Escape: escape, t: () => byId('theme').click(), '?': () => byId('help').showModal(),
-    c: () => chosen >= 0 && open_function(chosen),
-    1: () => byId('tab-flame').click(), 2: () => byId('tab-functions').click(), 3: () => byId('tab-recording').click(),
+    c: () => chosen >= 0 && open_function(chosen, 'functions'),
+    s: () => open_function(state.tab === 'flame' ? chosen : state.func, 'code'),
+    1: () => byId('tab-flame').click(), 2: () => byId('tab-functions').click(), 3: () => byId('tab-code').click(),
+    4: () => byId('tab-recording').click(),
   }[event.key];
   if (action) {
     action();
@@ -271,6 +297,7 @@ function begin() {
     add(byId('help').querySelector('dl'), 'dt', '', key);
     add(byId('help').querySelector('dl'), 'dd', '', text);
   }
+  byId('tab-code').hidden = !codeView.code;
   restore();
   byId('event').value = state.event;
   set_dark(matchMedia('(prefers-color-scheme: dark)').matches);

@@ -20,6 +20,33 @@ function decoded(text) {
   return numbers.subarray(0, count);
 }
 
+// Returns moments: the node, thread, slice and sum of each. `each` returns the weight of a sample at a node,
+// null if samples weigh differently.
+function decoded_moments(numbers, each) {
+  const node = [], track = [], slice = [], samples = [], weight = [], squares = [];
+  for (let i = 0, n = 0; i < numbers.length;) {
+    n += numbers[i++];
+    node.push(n);
+    track.push(numbers[i++]);
+    slice.push(numbers[i++]);
+    const count = numbers[i++], one = each(n);
+    samples.push(count);
+    if (one !== null) {
+      weight.push(count * one);
+      squares.push(count * one * one);
+    } else {
+      const sum = numbers[i++], effective = numbers[i++] / 1024;
+      weight.push(sum);
+      squares.push(effective > 0 ? sum * sum / effective : 0);
+    }
+  }
+  return {
+    count: node.length, node: Uint32Array.from(node), track: Uint32Array.from(track),
+    slice: Uint32Array.from(slice), samples: Float64Array.from(samples),
+    weight: Float64Array.from(weight), squares: Float64Array.from(squares),
+  };
+}
+
 // A tree of calls in depth-first order: `end[n]` is the first node after those below n.
 class Tree {
   constructor(count) {
@@ -61,7 +88,7 @@ class Profile {
     tree.connect();
     this.eventOf = this.events_of_nodes();
     this.outermost = this.outermost_calls();
-    this.moments = this.decoded_moments(decoded(data.moments));
+    this.moments = decoded_moments(decoded(data.moments), (n) => this.events[this.eventOf[n]].each);
   }
 
   // The event of each node: that of its root.
@@ -90,31 +117,6 @@ class Profile {
       if (active[tree.func[n]]++ === 0) flags[n] = 1;
     }
     return flags;
-  }
-
-  decoded_moments(numbers) {
-    const node = [], track = [], slice = [], samples = [], weight = [], squares = [];
-    for (let i = 0, n = 0; i < numbers.length;) {
-      n += numbers[i++];
-      node.push(n);
-      track.push(numbers[i++]);
-      slice.push(numbers[i++]);
-      const count = numbers[i++], each = this.events[this.eventOf[n]].each;
-      samples.push(count);
-      if (each !== null) {
-        weight.push(count * each);
-        squares.push(count * each * each);
-      } else {
-        const sum = numbers[i++], effective = numbers[i++] / 1024;
-        weight.push(sum);
-        squares.push(effective > 0 ? sum * sum / effective : 0);
-      }
-    }
-    return {
-      count: node.length, node: Uint32Array.from(node), track: Uint32Array.from(track),
-      slice: Uint32Array.from(slice), samples: Float64Array.from(samples),
-      weight: Float64Array.from(weight), squares: Float64Array.from(squares),
-    };
   }
 
   // Returns the sums of the samples in a selection: by node and by function.

@@ -25,6 +25,7 @@ class Table {
     }
     this.rows.addEventListener('scroll', () => this.draw());
     this.rows.addEventListener('click', (event) => this.click(event));
+    this.rows.addEventListener('dblclick', () => this.chosen >= 0 && on.open(this.chosen));
     this.rows.addEventListener('mousemove', (event) => this.hover(event));
     this.rows.addEventListener('mouseleave', () => on.hover(-1));
     box.addEventListener('keydown', (event) => this.key(event));
@@ -106,6 +107,10 @@ class Table {
   }
 
   key(event) {
+    if (event.key === 'Enter' && this.chosen >= 0) {
+      this.on.open(this.chosen);
+      return event.preventDefault();
+    }
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20 }[event.key];
     if (!step || this.order.length === 0) return;
     const row = this.order.indexOf(this.chosen) + step;

@@ -1,5 +1,6 @@
 //! The command line of nprof-paths.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -46,6 +47,9 @@ pub(crate) struct Args {
     /// End paths at the match, with the samples of its callees; repeatable
     #[arg(long, value_name = "PATH")]
     until: Vec<PathPattern>,
+    /// Show source lines from files below DIR, in --format html; repeatable
+    #[arg(long, value_name = "DIR")]
+    pub(crate) source_dir: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) options: Options,
     /// `--focus`, `--through` and `--until` in the order of the command line.
@@ -108,6 +112,9 @@ impl Args {
         let (view, format) = (self.view.name(), self.format.name());
         if self.format == StackFormat::Html {
             return self.conflict_with_page();
+        }
+        if !self.source_dir.is_empty() {
+            return Some(format!("--source-dir is for --format html, not {format}"));
         }
         if self.format.is_stacks() && matches!(self.view, View::Tree | View::Graph) {
             return Some(format!(

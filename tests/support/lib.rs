@@ -5,6 +5,7 @@
 //! first in its `PATH`.
 
 pub mod arbitrary;
+pub mod browser;
 mod golden;
 mod help;
 mod programs;

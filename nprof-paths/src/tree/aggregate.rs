@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::tree::builder::TreeBuilder;
 use crate::tree::call_tree::{Function, LineSum, Moments, NodeIndex, Tree, largest_first};
+use crate::tree::code::CodeSamples;
 use crate::tree::path_filter::PathFilter;
 use crate::tree::timeline::{self, Timeline};
 
@@ -108,6 +109,8 @@ pub struct Aggregator {
     lines: FxHashMap<(u32, NameId), Sum>,
     /// The samples by thread and time; none unless they were requested.
     timeline: Option<Timeline>,
+    /// The samples by instruction; none unless they were requested.
+    code: Option<CodeSamples>,
     /// By event, the samples that a path may lack because its calls were folded.
     bounds: Vec<Sum>,
     /// True for samples that count.
@@ -132,10 +135,11 @@ impl Aggregator {
         self
     }
 
-    /// Keeps the samples by thread and time, in [`Tree::moments`]. The tree then has at most this number of
-    /// nodes.
+    /// Keeps the samples by thread and time, in [`Tree::moments`], and the code of functions, in
+    /// [`Tree::code`]. The tree then has at most this number of nodes.
     pub fn with_timeline(mut self, nodes: usize) -> Self {
         self.timeline = Some(Timeline::default());
+        self.code = Some(CodeSamples::default());
         self.budget.nodes = nodes;
         self.budget.kept_nodes = nodes / 2;
         // No path is printed.
@@ -176,6 +180,9 @@ impl Aggregator {
         self.builder.add(end.node, sum);
         if let Some(timeline) = &mut self.timeline {
             timeline.add(context, group, end.node as u32, sum);
+        }
+        if let Some(code) = &mut self.code {
+            code.add(context, group, sum);
         }
         if let Some(line) = leaf.and_then(|call| self.line(tables, call)) {
             self.lines.entry((end.node as u32, line)).or_default().add(sum);
@@ -420,7 +427,11 @@ impl Aggregator {
             Some(timeline) => timeline.finish(|node| places[node as usize]),
             None => Moments::default(),
         };
-        self.builder.finish_with(functions, lines, self.bounds.clone(), moments)
+        let mut tree = self.builder.finish_with(functions, lines, self.bounds.clone(), moments);
+        if let Some(code) = &self.code {
+            tree.code = code.finish(&tree.moments);
+        }
+        tree
     }
 }
 

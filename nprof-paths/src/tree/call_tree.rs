@@ -101,6 +101,45 @@ pub struct Moments {
     pub moments: Vec<Moment>,
 }
 
+/// A function with its code.
+#[derive(Clone, Debug)]
+pub struct FunctionCode {
+    /// The function.
+    pub function: Arc<nprof_code::function::Function>,
+    /// Its samples by event.
+    pub sums: Vec<Sum>,
+}
+
+/// The samples of a thread in a slice of time at one instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeMoment {
+    /// Index into [`Code::functions`].
+    pub function: usize,
+    /// The distance from the function's first byte.
+    pub offset: u32,
+    /// Index into the summary's events.
+    pub event: usize,
+    /// Index into [`Moments::threads`].
+    pub thread: u32,
+    /// The number of the slice of [`Code::slice_ns`].
+    pub slice: u32,
+    /// The samples.
+    pub sum: Sum,
+}
+
+/// The code of functions, and the samples at their instructions.
+#[derive(Clone, Debug, Default)]
+pub struct Code {
+    /// The functions with the largest shares of an event, the largest first.
+    pub functions: Vec<FunctionCode>,
+    /// True if the stream has code with samples.
+    pub is_found: bool,
+    /// The length of a slice: that of [`Moments::slice_ns`], or longer.
+    pub slice_ns: u64,
+    /// The samples.
+    pub moments: Vec<CodeMoment>,
+}
+
 /// The call tree of all events.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
@@ -119,6 +158,8 @@ pub struct Tree {
     pub(super) bounds: Vec<Sum>,
     /// The samples by thread and time; empty unless they were requested.
     pub moments: Moments,
+    /// The code of functions; empty unless it was requested.
+    pub code: Code,
 }
 
 impl Tree {

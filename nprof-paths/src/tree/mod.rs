@@ -3,6 +3,7 @@
 pub mod aggregate;
 pub mod builder;
 pub mod call_tree;
+mod code;
 pub mod cycles;
 pub mod graph;
 pub mod invert;

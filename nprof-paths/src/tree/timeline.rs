@@ -75,7 +75,7 @@ impl Timeline {
     /// Returns the number of a thread with this label.
     fn number(&mut self, label: String) -> u32 {
         let is_full = self.threads.len() >= MAX_THREADS && !self.numbers.contains_key(&label);
-        let label = if is_full { escaped(OTHER) } else { label };
+        let label = if is_full { Self::other() } else { label };
         let next = self.threads.len() as u32;
         // One lookup for known and new threads.
         *self.numbers.entry(label).or_insert_with_key(|label| {
@@ -125,7 +125,7 @@ impl Timeline {
         let mut order: Vec<usize> = (0..weights.len()).collect();
         // Equal ones by number, so that the same input gives the same page.
         order.sort_by(|&a, &b| weights[b].cmp(&weights[a]).then(a.cmp(&b)));
-        let other = self.number(escaped(OTHER));
+        let other = self.number(Self::other());
         let mut places = vec![other; self.threads.len()];
         for &thread in order.iter().take(kept) {
             places[thread] = thread as u32;
@@ -133,20 +133,57 @@ impl Timeline {
         self.rebuild(|(node, thread, slice)| (node, places[thread as usize], slice));
     }
 
+    /// Returns the samples of each node, of all threads and times.
+    pub(super) fn sums(&self) -> impl Iterator<Item = (u32, Sum)> + '_ {
+        self.moments.iter().map(|(&(node, ..), &sum)| (node, sum))
+    }
+
+    /// Returns the label of joined threads.
+    pub(super) fn other() -> String {
+        escaped(OTHER)
+    }
+
     /// Returns the samples by the new places of their nodes.
     pub(super) fn finish(&self, place: impl Fn(u32) -> Option<u32>) -> Moments {
         // A report may still add samples.
         let mut timeline = self.clone();
         timeline.shrink(MAX_FINISHED, MAX_SLICES);
+        timeline.moments(place)
+    }
+
+    /// Returns the samples of some nodes: at most a number of moments, in slices that are not shorter than
+    /// those of another timeline.
+    pub(super) fn finish_within(
+        &self,
+        moments: usize,
+        slice_ns: u64,
+        is_kept: impl Fn(u32) -> bool,
+    ) -> Moments {
+        let mut timeline = self.clone();
+        timeline.moments.retain(|&(node, ..), _| is_kept(node));
+        while timeline.slice_ns() < slice_ns {
+            timeline.doublings += 1;
+            timeline.rebuild(|(node, thread, slice)| (node, thread, slice / 2));
+        }
+        timeline.shrink(moments, MAX_SLICES);
+        timeline.moments(Some)
+    }
+
+    fn slice_ns(&self) -> u64 {
+        SLICE_NS.get().checked_shl(self.doublings).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the moments as they are.
+    fn moments(self, place: impl Fn(u32) -> Option<u32>) -> Moments {
         let moment = |(&(node, thread, slice), &sum): (&(u32, u32, u32), &Sum)| {
             Some(Moment { node: place(node)? as NodeIndex, thread, slice, sum })
         };
-        let mut moments: Vec<Moment> = timeline.moments.iter().filter_map(moment).collect();
+        let mut moments: Vec<Moment> = self.moments.iter().filter_map(moment).collect();
         moments.sort_by_key(|moment| (moment.node, moment.thread, moment.slice));
         Moments {
-            slice_ns: SLICE_NS.get().checked_shl(timeline.doublings).unwrap_or(u64::MAX),
+            slice_ns: self.slice_ns(),
             slices: moments.iter().map(|moment| moment.slice + 1).max().unwrap_or(0),
-            threads: timeline.threads,
+            threads: self.threads,
             moments,
         }
     }

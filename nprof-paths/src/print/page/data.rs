@@ -1,19 +1,27 @@
 //! The data of the page: facts, names, the call tree in depth-first order, and the samples of its paths by
-//! thread and time. Pure.
+//! thread and time.
 
 use nprof_report::heading::{heading, marks};
-use nprof_report::profile::{ReportedEvent, Sum};
+use nprof_report::profile::ReportedEvent;
 use nprof_stream::Measure;
 use nprof_stream::escape::escaped;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use crate::print::context::PrintContext;
+use crate::print::page::code::code;
 use crate::print::page::encode::Numbers;
+use crate::print::page::moment::{push_sum, weight_of_each};
 use crate::tree::call_tree::{NodeIndex, Tree};
 
-/// The parts in which the script has effective sample sizes.
-const EFFECTIVE_PARTS: f64 = 1024.0;
+/// The length of a page that has room for its code.
+const PAGE_BYTES: usize = 2_000_000;
+
+/// The room for code beside the largest call tree, and beside the smallest.
+const CODE_BYTES: [usize; 2] = [150_000, 1_000_000];
+
+/// The length of everything else: style, script, facts.
+const OTHER_BYTES: usize = 150_000;
 
 /// Returns the data. The file `assets/data.js` reads it.
 pub(super) fn profile(context: &PrintContext<'_>) -> Value {
@@ -37,6 +45,10 @@ pub(super) fn profile(context: &PrintContext<'_>) -> Value {
     let names: Vec<&str> = tree.functions.iter().map(|function| &function.name[..]).collect();
     let confidence = context.args.options.confidence();
     let moments = &tree.moments;
+    let (nodes, samples) = (nodes(tree, &order).text(), samples(context, &order).text());
+    let names_bytes: usize = names.iter().map(|name| name.len() + 3).sum();
+    let used = nodes.len() + samples.len() + names_bytes + OTHER_BYTES;
+    let room = PAGE_BYTES.saturating_sub(used).clamp(CODE_BYTES[0], CODE_BYTES[1]);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "command": command(context),
@@ -52,8 +64,9 @@ pub(super) fn profile(context: &PrintContext<'_>) -> Value {
         // The script divides by both.
         "slices": moments.slices.max(1),
         "roots": roots(tree, context.events),
-        "nodes": nodes(tree, &order).text(),
-        "moments": samples(context, &order).text(),
+        "nodes": nodes,
+        "moments": samples,
+        "code": code(context, room),
     })
 }
 
@@ -114,13 +127,6 @@ fn events(context: &PrintContext<'_>) -> Vec<Value> {
     context.events.iter().map(object).collect()
 }
 
-/// Returns the weight of a sample if all weigh the same. None if not.
-fn weight_of_each(sum: Sum) -> Option<u64> {
-    // A sum that has saturated is no multiple of its samples.
-    let each = sum.weight.checked_div(sum.samples).unwrap_or(0);
-    (sum.is_uniform() && each.checked_mul(sum.samples) == Some(sum.weight)).then_some(each)
-}
-
 /// Returns the event of each root, as an index into the events of the page.
 fn roots(tree: &Tree, events: &[ReportedEvent]) -> Vec<usize> {
     let of_event = |(index, event): (usize, &ReportedEvent)| {
@@ -156,39 +162,32 @@ fn nodes(tree: &Tree, order: &[(NodeIndex, u32)]) -> Numbers {
     numbers
 }
 
-/// Returns for each moment the distance of its node from the last one, its thread, slice and samples; if
-/// samples weigh differently, then their weight and effective sample size.
+/// Returns for each moment the distance of its node from the last one, its thread, slice and sum.
 fn samples(context: &PrintContext<'_>, order: &[(NodeIndex, u32)]) -> Numbers {
     let tree = context.tree;
+    // By node, its place and event.
     let mut places = vec![None; tree.nodes.len()];
-    let mut is_uniform = vec![true; tree.nodes.len()];
     let mut roots = roots(tree, context.events).into_iter();
-    let mut of_root = true;
+    let mut event = None;
     for (place, &(node, depth)) in order.iter().enumerate() {
         if depth == 0 {
-            let event = roots.next().and_then(|event| context.events.get(event));
-            of_root = event.is_none_or(|event| weight_of_each(event.counted).is_some());
+            event = roots.next().and_then(|event| context.events.get(event));
         }
-        places[node] = Some(place);
-        is_uniform[node] = of_root;
+        places[node] = event.map(|event| (place, event));
     }
-    let moments = tree.moments.moments.iter();
-    let mut placed: Vec<_> =
-        moments.filter_map(|moment| Some((places[moment.node]?, moment))).collect();
+    let mut placed = Vec::with_capacity(tree.moments.moments.len());
+    for moment in &tree.moments.moments {
+        placed.extend(places[moment.node].map(|(place, event)| (place, event, moment)));
+    }
     // Distances are then small, and take a byte.
-    placed.sort_by_key(|(place, moment)| (*place, moment.thread, moment.slice));
+    placed.sort_by_key(|(place, _, moment)| (*place, moment.thread, moment.slice));
     let mut numbers = Numbers::default();
     let mut last = 0;
-    for (place, moment) in placed {
+    for (place, event, moment) in placed {
         numbers.push((place - last) as u64);
         numbers.push(u64::from(moment.thread));
         numbers.push(u64::from(moment.slice));
-        numbers.push(moment.sum.samples);
-        if !is_uniform[moment.node] {
-            numbers.push(moment.sum.weight);
-            let effective = moment.sum.samples_of_equal_weight() * EFFECTIVE_PARTS;
-            numbers.push(effective.round() as u64);
-        }
+        push_sum(&mut numbers, moment.sum, event);
         last = place;
     }
     numbers

@@ -1,8 +1,11 @@
-//! A page for browsers: one file with a flame graph, a table of functions with their callers and callees,
-//! and a timeline that filters both.
+//! A page for browsers: one file with a flame graph, a table of functions with their callers, callees and
+//! code, and a timeline that filters all of them.
 
+mod code;
 mod data;
 mod encode;
+mod moment;
+mod words;
 mod write;
 
 pub(crate) use write::write;

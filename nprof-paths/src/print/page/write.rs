@@ -9,7 +9,7 @@ const PAGE: &str = include_str!("../../../assets/page.html");
 const STYLE: &str = include_str!("../../../assets/style.css");
 
 /// The parts of the script, used ones first.
-const SCRIPT: [&str; 8] = [
+const SCRIPT: [&str; 10] = [
     include_str!("../../../assets/text.js"),
     include_str!("../../../assets/data.js"),
     include_str!("../../../assets/colors.js"),
@@ -17,6 +17,8 @@ const SCRIPT: [&str; 8] = [
     include_str!("../../../assets/timeline.js"),
     include_str!("../../../assets/table.js"),
     include_str!("../../../assets/sandwich.js"),
+    include_str!("../../../assets/listing.js"),
+    include_str!("../../../assets/code.js"),
     include_str!("../../../assets/app.js"),
 ];
 
