@@ -143,6 +143,45 @@ fn numbers_of_page_are_those_of_nprof_flat() {
     }
 }
 
+/// Returns the document after the timeline was brushed to places in pixels, with a frame for each.
+fn brushed(shell: &Shell, selection: &str, places: &[u32]) -> String {
+    let page = String::from_utf8(shell.read("x.html")).expect("text");
+    let frames = "<script>window.requestAnimationFrame = (draw) => { draw(); return 0; };</script>";
+    let mut script = "const canvas = document.querySelector('#timeline canvas');\n".to_owned();
+    for (place, target) in places.iter().zip(["canvas"].into_iter().chain(["window"].repeat(99))) {
+        let kind = if target == "canvas" { "mousedown" } else { "mousemove" };
+        let event = format!("'{kind}', {{ clientX: {place}, clientY: 75, bubbles: true }}");
+        let _ = writeln!(script, "{target}.dispatchEvent(new MouseEvent({event}));");
+    }
+    script += "dispatchEvent(new MouseEvent('mouseup'));";
+    let page = page
+        .replace("<style>", &format!("{frames}<style>"))
+        .replace("</body>", &format!("<script>{script}</script></body>"));
+    shell.write("brush.html", page);
+    browser::document(shell, "brush.html", selection)
+}
+
+#[test]
+fn brush_ends_at_the_numbers_of_its_time() {
+    let Some(shell) = page() else { return };
+    for (selection, event) in [("", "cpu-clock"), ("&event=1", "blocked")] {
+        // It grows, shrinks, jumps to the other side, and ends in the first second.
+        let places = [500, 520, 900, 610, 1100, 300, 480, 200, 330, 260];
+        let document = brushed(&shell, &format!("tab=functions{selection}"), &places);
+        let chip = document.split("class=\"chip\">").nth(1).expect("a time");
+        let chip = chip.split("</button>").next().expect("a time");
+        let time: Vec<String> = chip
+            .split(" – ")
+            .map(|time| time.trim_end_matches(" s").parse::<f64>().expect("seconds"))
+            .map(|seconds| format!("{:.0}ms", 1000.0 * seconds))
+            .collect();
+        let options = format!("--match event={event} --time {}", time.join(".."));
+        let expected = sorted(expected(&shell, &options));
+        assert!(expected.len() >= 3, "{options}: {expected:?}");
+        assert_eq!(sorted(shown(&document)), expected, "{options}");
+    }
+}
+
 #[test]
 fn events_without_margins_hide_only_their_own() {
     let Some(shell) = page() else { return };

@@ -3,7 +3,7 @@
 const profile = new Profile(JSON.parse(document.getElementById('profile').textContent));
 const byId = (id) => document.getElementById(id);
 const state = { tab: 'flame', event: 0, func: -1, search: '' };
-let sums, colors, isHit = null;
+let sums, colors, isHit = null, searched = '';
 
 const on = {
   hover: (view, n, event) => {
@@ -28,7 +28,13 @@ const codeView = new CodeView(byId('code'), profile, {
     if (f >= 0) choose_function(f);
   },
 });
-const timeline = new Timeline(byId('timeline'), profile, { change: () => update(), tip });
+// A brush moves more often than the screen shows frames.
+const timeline = new Timeline(byId('timeline'), profile, { change: () => later(), tip });
+let frame = 0;
+
+function later() {
+  frame ||= requestAnimationFrame(() => update());
+}
 
 // Shows a name and a line about it beside the pointer; hides them without an event.
 function tip(event, name, line) {
@@ -110,12 +116,27 @@ function show_sandwich() {
   const f = state.func;
   if (f < 0) return;
   byId('chosen').textContent = profile.names[f];
-  callersView.show(callers(profile, sums.all.weight, f), colors, label, isHit);
-  calleesView.show(callees(profile, sums.all.weight, f), colors, label, isHit);
+  const key = `${state.event} ${f}`, weights = sums.all.weight;
+  // The paths stay while time and threads change.
+  if (merged.key !== key) merged = { key, callers: callers(profile, state.event, weights, f), callees: callees(profile, state.event, weights, f) };
+  for (const [view, tree] of [[callersView, merged.callers], [calleesView, merged.callees]]) {
+    tree.sum(weights);
+    view.show(tree, colors, label, isHit);
+  }
 }
 
+let merged = { key: '' };
+
 function show_code() {
-  if (state.tab === 'code') codeView.show(state.func, sums, selection());
+  if (state.tab === 'code') codeView.show(state.func, sums, selection(), timeline.isMoving);
+}
+
+function show_flame() {
+  if (state.tab === 'flame') flame.show(profile.tree, colors, label, isHit);
+}
+
+function show_table() {
+  if (state.tab === 'functions') table.show(sums, profile.events[state.event].z, isHit);
 }
 
 // Returns the event, time and threads that are selected.
@@ -129,18 +150,25 @@ function label(f) {
   return shortNames[f] ??= short_name(profile.names[f]);
 }
 
-// Computes the sums of the selection and shows them in all views.
+// Shows the sums in the view of the tab: the others show them when they are seen.
+function show_views() {
+  show_flame();
+  show_table();
+  show_sandwich();
+  show_code();
+}
+
+// Computes the sums of the selection and shows them.
 function update() {
+  cancelAnimationFrame(frame);
+  frame = 0;
   sums = profile.sums(selection());
   colors ??= new Colors(profile, sums);
   colors.set_dark(document.documentElement.dataset.theme === 'dark');
   profile.tree.total = sums.all.weight;
   find();
   timeline.show(state.event, colors);
-  flame.show(profile.tree, colors, label, isHit);
-  table.show(sums, profile.events[state.event].z, isHit);
-  show_sandwich();
-  show_code();
+  show_views();
   details(flame, state.tab === 'flame' ? flame.chosen : -1);
   chips();
   const all = profile.events[state.event].samples, { samples, weight } = sums.whole;
@@ -152,11 +180,15 @@ function update() {
 // Sets the functions that the search finds, and the share of samples that they are in.
 function find() {
   const wanted = state.search.toLowerCase(), { tree, names, images, image_of } = profile;
-  byId('matches').textContent = '';
-  isHit = null;
-  if (wanted === '') return;
-  isHit = Uint8Array.from(names, (name, f) => name.toLowerCase().includes(wanted)
-    || images[image_of[f]].toLowerCase().includes(wanted) ? 1 : 0);
+  if (wanted !== searched) {
+    isHit = wanted === '' ? null : Uint8Array.from(names, (name, f) => name.toLowerCase().includes(wanted)
+      || images[image_of[f]].toLowerCase().includes(wanted) ? 1 : 0);
+    searched = wanted;
+  }
+  if (isHit === null) {
+    byId('matches').textContent = '';
+    return;
+  }
   let weight = 0;
   for (let n = 0; n < tree.count;) {
     const isFound = tree.depth[n] > 0 && isHit[tree.func[n]];
@@ -193,15 +225,23 @@ function show_tab() {
     tab.setAttribute('aria-selected', isShown);
     byId(tab.dataset.tab).hidden = !isShown;
   }
-  show_sandwich();
-  show_code();
+  show_views();
+  // A hidden table does not scroll.
+  if (state.tab === 'functions') table.choose(state.func);
   if (sums) details(flame, state.tab === 'flame' ? flame.chosen : -1);
   chips();
   save();
 }
 
-// Keeps the selection in the address, so that a link can show it.
+let saving = 0;
+
+// Keeps the selection in the address, so that a link can show it. Browsers refuse many changes a second.
 function save() {
+  clearTimeout(saving);
+  saving = setTimeout(save_now, 150);
+}
+
+function save_now() {
   const words = new URLSearchParams();
   if (state.tab !== 'flame') words.set('tab', state.tab);
   if (state.event > 0) words.set('event', state.event);
@@ -214,7 +254,7 @@ function save() {
   try {
     history.replaceState(null, '', '#' + words);
   } catch {
-    // Some browsers refuse it for files, or for many changes a second.
+    // Some browsers refuse it for files.
   }
 }
 

@@ -23,18 +23,32 @@ class Code {
     this.steps = Math.max(Math.round(this.slice_ns / profile.slice_ns), 1);
     this.profile = profile;
     this.found = new Map();
+    this.flags = new Map();
   }
 
   // Returns the functions that were compiled from a function: its own code, then those it is inlined in.
   of(f) {
     if (this.found.has(f)) return this.found.get(f);
     const { names, images, image_of } = this.profile, image = images[image_of[f]], name = this.words.indexOf(names[f]);
-    const isOwn = (code) => code.name === name, has = this.places.map((place) => names_in(place).includes(name));
+    const isOwn = (code) => code.name === name, has = this.places_of(name);
     const found = name < 0 ? [] : this.functions.filter((code) =>
       this.words[code.image] === image && (isOwn(code) || code.at.some((place) => has[place])));
     found.sort((a, b) => isOwn(b) - isOwn(a));
     this.found.set(f, found);
     return found;
+  }
+
+  // Returns a flag for each place, 1 if a name is that of one of its calls.
+  places_of(name) {
+    if (!this.flags.has(name)) this.flags.set(name, Uint8Array.from(this.places, (place) => names_in(place).includes(name) ? 1 : 0));
+    return this.flags.get(name);
+  }
+
+  // Returns for each instruction of a function the line of that function: of calls that were inlined, that of the
+  // outermost.
+  lines_of(found) {
+    const line = (place) => place.length > 0 ? place.slice(-2).join(':') : '0:0';
+    return found.lines ??= found.at.map((place) => line(this.places[place]));
   }
 
   // Returns the sums of all instructions in a selection.
@@ -85,13 +99,15 @@ class CodeView {
   has(f) { return this.code !== null && f >= 0 && this.code.of(f).length > 0; }
 
   // Shows the code of a function, or of the one with the most samples if `f` is negative.
-  show(f, sums, selection) {
+  show(f, sums, selection, isMoving) {
     if (!this.code) return;
     const { event } = selection;
     Object.assign(this, { whole: sums.whole, z: this.profile.events[event].z, sums: this.code.sums(selection) });
-    this.show_list();
-    const found = f < 0 ? this.ordered.slice(0, 1) : this.code.of(f);
+    // A list that changes under the brush is of no use.
+    if (!isMoving) this.show_list();
+    const last = this.shown && this.func === f ? this.shown : this.ordered[0];
     // The brush must not go to another function.
+    const found = f >= 0 ? this.code.of(f) : last ? [last] : [];
     if (!found.includes(this.shown) || this.func !== f) {
       this.func = f;
       this.line = null;
@@ -159,16 +175,15 @@ class CodeView {
       return this.instructions.show([], () => false);
     }
     const name = this.func < 0 ? -1 : code.words.indexOf(this.profile.names[this.func]);
-    const isInlined = name !== shown.name, has = code.places.map((place) => names_in(place).includes(name));
+    const isInlined = name !== shown.name, has = code.places_of(name);
     const rows = Array.from({ length: shown.count }, (_, row) => (element) => this.draw_instruction(element, row));
     this.instructions.show(rows, (row) => this.line === null ? isInlined && has[shown.at[row]] : this.key(row) === this.line);
     this.show_lines();
   }
 
-  // Returns the line of the function at an instruction: of calls that were inlined, that of the outermost.
+  // Returns the line at an instruction.
   key(row) {
-    const place = this.code.places[this.shown.at[row]];
-    return place.length > 0 ? place.slice(-2).join(':') : '0:0';
+    return this.code.lines_of(this.shown)[row];
   }
 
   show_lines() {

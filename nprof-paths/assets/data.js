@@ -86,6 +86,7 @@ class Profile {
       tree.func[n] = nodes[2 * n + 1];
     }
     tree.connect();
+    this.byEvent = new Map();
     this.eventOf = this.events_of_nodes();
     this.outermost = this.outermost_calls();
     this.moments = decoded_moments(decoded(data.moments), (n) => this.events[this.eventOf[n]].each);
@@ -119,34 +120,91 @@ class Profile {
     return flags;
   }
 
-  // Returns the sums of the samples in a selection: by node and by function.
-  sums({ event, from, to, tracks }) {
-    const { tree, moments } = this;
-    const own = new Sums(tree.count), all = new Sums(tree.count);
-    const whole = { samples: 0, weight: 0, squares: 0 };
-    for (let i = 0; i < moments.count; i++) {
-      const n = moments.node[i], slice = moments.slice[i];
-      if (this.eventOf[n] !== event || slice < from || slice >= to) continue;
-      if (tracks.size > 0 && !tracks.has(moments.track[i])) continue;
-      own.samples[n] += moments.samples[i];
-      own.weight[n] += moments.weight[i];
-      own.squares[n] += moments.squares[i];
+  // Returns what the sums of an event need: its nodes, and its moments in order of time.
+  of_event(event) {
+    const known = this.byEvent.get(event);
+    if (known) return known;
+    const { tree, moments, slices } = this;
+    let first = 0, end = tree.count;
+    while (first < end && this.eventOf[first] !== event) first++;
+    while (end > first && this.eventOf[end - 1] !== event) end--;
+    // Counting sort by slice.
+    const starts = new Uint32Array(slices + 1);
+    const isOf = (i) => moments.node[i] >= first && moments.node[i] < end && this.eventOf[moments.node[i]] === event;
+    for (let i = 0; i < moments.count; i++) if (isOf(i)) starts[moments.slice[i] + 1]++;
+    for (let slice = 0; slice < slices; slice++) starts[slice + 1] += starts[slice];
+    const order = new Uint32Array(starts[slices]), next = starts.slice();
+    for (let i = 0; i < moments.count; i++) if (isOf(i)) order[next[moments.slice[i]]++] = i;
+    const { each } = this.events[event];
+    const found = { first, end, starts, order, each: each > 0 ? each : null };
+    found.own = new Sums(tree.count, found.each);
+    found.all = new Sums(tree.count, found.each);
+    // The time and threads that `own` has the sums of.
+    Object.assign(found, { from: 0, to: 0, tracks: '' });
+    this.byEvent.set(event, found);
+    return found;
+  }
+
+  // Adds the moments of some slices to the sums of their nodes, or removes them. `isOn` is a flag for each thread.
+  move({ order, starts, own, each }, from, to, sign, isOn) {
+    const { node, track, samples, weight, squares } = this.moments;
+    for (let at = starts[from]; at < starts[to]; at++) {
+      const i = order[at];
+      if (!isOn[track[i]]) continue;
+      const n = node[i];
+      own.weight[n] += sign * weight[i];
+      if (each !== null) continue;
+      own.samples[n] += sign * samples[i];
+      own.squares[n] += sign * squares[i];
+      // Differences of large squares leave a rest.
+      if (own.samples[n] === 0) own.weight[n] = own.squares[n] = 0;
     }
-    for (const key of ['samples', 'weight', 'squares']) {
-      const total = all[key];
-      total.set(own[key]);
+  }
+
+  // Sets the own sums of an event to those of a selection: by the slices that enter and leave it.
+  select(found, from, to, tracks) {
+    const key = [...tracks].sort().join(), isOn = Uint8Array.from(this.tracks, (_, track) => tracks.size === 0 || tracks.has(track) ? 1 : 0);
+    const { starts } = found, size = (a, b) => starts[Math.max(a, b)] - starts[Math.min(a, b)];
+    if (key !== found.tracks || size(from, found.from) + size(to, found.to) >= size(from, to)) {
+      found.own.clear();
+      Object.assign(found, { from, to: from, tracks: key });
+    }
+    // Empty ranges have no moments.
+    this.move(found, from, Math.max(found.from, from), 1, isOn);
+    this.move(found, found.from, Math.max(Math.min(from, found.to), found.from), -1, isOn);
+    this.move(found, Math.min(found.to, to), to, 1, isOn);
+    this.move(found, to, Math.max(found.to, to), -1, isOn);
+    Object.assign(found, { from, to });
+  }
+
+  // Returns the sums of the samples in a selection: by node and by function. They change with the next selection.
+  sums({ event, from, to, tracks }) {
+    const { tree } = this, found = this.of_event(event), { own, all, first, end, each } = found;
+    this.select(found, from, to, tracks);
+    const whole = { samples: 0, weight: 0, squares: 0 };
+    const keys = each === null ? ['samples', 'weight', 'squares'] : ['weight'];
+    const count = this.names.length, self = new Sums(count, null), total = new Sums(count, null);
+    for (const key of keys) {
+      const ofNodes = all[key], ofSelf = self[key], ofTotal = total[key], ownOf = own[key];
+      ofNodes.set(ownOf);
       // Parents come before their children.
-      for (let n = tree.count - 1; n >= 0; n--) {
-        if (tree.parent[n] >= 0) total[tree.parent[n]] += total[n];
-        else whole[key] += total[n];
+      for (let n = end - 1; n >= first; n--) {
+        const parent = tree.parent[n], sum = ofNodes[n];
+        if (parent >= 0) ofNodes[parent] += sum;
+        else whole[key] += sum;
+        if (this.outermost[n]) ofTotal[tree.func[n]] += sum;
+        if (parent >= 0) ofSelf[tree.func[n]] += ownOf[n];
       }
     }
-    const count = this.names.length;
-    const self = new Sums(count), total = new Sums(count);
-    for (let n = 0; n < tree.count; n++) {
-      if (tree.depth[n] === 0) continue;
-      self.add(tree.func[n], own, n);
-      if (this.outermost[n]) total.add(tree.func[n], all, n);
+    if (each !== null) {
+      for (const sums of [self, total]) {
+        for (let f = 0; f < count; f++) {
+          sums.samples[f] = sums.weight[f] / each;
+          sums.squares[f] = sums.weight[f] * each;
+        }
+      }
+      whole.samples = whole.weight / each;
+      whole.squares = whole.weight * each;
     }
     return { own, all, self, total, whole };
   }
@@ -161,12 +219,19 @@ class Profile {
   }
 }
 
-// Samples, weight and sum of squared weights of a number of things.
+// Samples, weight and sum of squared weights of a number of things. If all samples have the weight `each`,
+// only weights are kept.
 class Sums {
-  constructor(count) {
-    this.samples = new Float64Array(count);
+  constructor(count, each = null) {
+    this.each = each;
     this.weight = new Float64Array(count);
+    if (each !== null) return;
+    this.samples = new Float64Array(count);
     this.squares = new Float64Array(count);
+  }
+
+  clear() {
+    for (const values of [this.weight, this.samples, this.squares]) values?.fill(0);
   }
 
   add(to, from, index) {
@@ -176,6 +241,8 @@ class Sums {
   }
 
   at(index) {
-    return { samples: this.samples[index], weight: this.weight[index], squares: this.squares[index] };
+    const weight = this.weight[index], { each } = this;
+    if (each !== null) return { samples: weight / each, weight, squares: weight * each };
+    return { samples: this.samples[index], weight, squares: this.squares[index] };
   }
 }

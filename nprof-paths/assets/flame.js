@@ -32,7 +32,8 @@ class Flame {
   // Sets the left end of each node, in units of weight.
   place() {
     const { tree } = this;
-    const start = this.start = new Float64Array(tree.count), cursor = new Float64Array(tree.count);
+    if (this.start?.length !== tree.count) [this.start, this.cursor] = [new Float64Array(tree.count), new Float64Array(tree.count)];
+    const { start, cursor } = this;
     let roots = 0, depth = 0;
     for (let n = 0; n < tree.count; n++) {
       const parent = tree.parent[n];
@@ -63,8 +64,9 @@ class Flame {
     if (!this.filler) this.filler = add(this.box, 'div', '');
     this.filler.style.height = Math.max(height - seen, 0) + 'px';
     Object.assign(this.canvas.style, { width: width + 'px', height: seen + 'px', position: 'sticky', top: '0' });
-    this.canvas.width = width * ratio;
-    this.canvas.height = seen * ratio;
+    // Setting a size clears the canvas, even to the same one.
+    const [wide, high] = [Math.floor(width * ratio), Math.floor(seen * ratio)];
+    if (this.canvas.width !== wide || this.canvas.height !== high) [this.canvas.width, this.canvas.height] = [wide, high];
     this.ratio = ratio;
     if (this.isUpsideDown && !this.isScrolled) {
       this.box.scrollTop = height;

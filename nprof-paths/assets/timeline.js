@@ -20,8 +20,15 @@ class Timeline {
   }
 
   show(event, colors) {
-    const rows = this.profile.activity(event);
     this.colors = colors;
+    if (this.event !== event) this.set_event(event);
+    this.draw();
+  }
+
+  set_event(event) {
+    const rows = this.profile.activity(event);
+    this.event = event;
+    this.back = null;
     this.unit = this.profile.events[event].unit;
     this.isTime = this.unit === 'ns';
     const sum = (row) => row.reduce((a, b) => a + b, 0);
@@ -31,7 +38,6 @@ class Timeline {
     // Full height is a thread that runs all the time, or the largest number of an event of counts.
     this.full = this.profile.slice_ns;
     if (!this.isTime) this.full = this.order.reduce((max, row) => Math.max(max, ...rows[row.track]), 1);
-    this.draw();
   }
 
   get plot() { return Math.max(this.box.clientWidth - LABEL - 12, 10); }
@@ -42,10 +48,28 @@ class Timeline {
     if (!this.order) return;
     const { canvas, colors, profile, plot } = this, ratio = window.devicePixelRatio || 1;
     const width = this.box.clientWidth, height = AXIS + this.order.length * TRACK + 4;
-    Object.assign(canvas.style, { width: width + 'px', height: height + 'px' });
-    canvas.width = width * ratio;
-    canvas.height = height * ratio;
+    const look = [width, height, ratio, colors.dark, ...this.tracks].join();
+    // A brush changes only what lies over the rows.
+    if (!this.back || this.look !== look) this.draw_back(width, height, ratio);
+    this.look = look;
     const context = canvas.getContext('2d');
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.drawImage(this.back, 0, 0);
+    if (this.from === 0 && this.to === profile.slices) return;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.fillStyle = colors.dark ? '#0009' : '#ffffffa8';
+    context.fillRect(LABEL, AXIS, this.x(this.from) - LABEL, height);
+    context.fillRect(this.x(this.to), AXIS, LABEL + plot - this.x(this.to), height);
+    context.fillStyle = colors.accent;
+    for (const slice of [this.from, this.to]) context.fillRect(this.x(slice) - 1, AXIS - 4, 2, height);
+  }
+
+  // Draws the axis and the rows of threads.
+  draw_back(width, height, ratio) {
+    const { canvas, colors } = this, back = this.back = document.createElement('canvas');
+    Object.assign(canvas.style, { width: width + 'px', height: height + 'px' });
+    for (const of of [canvas, back]) [of.width, of.height] = [width * ratio, height * ratio];
+    const context = back.getContext('2d');
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.fillStyle = colors.back;
     context.fillRect(0, 0, width, height);
@@ -53,13 +77,6 @@ class Timeline {
     context.textBaseline = 'middle';
     this.draw_axis(context, height);
     this.order.forEach(({ track }, row) => this.draw_track(context, track, AXIS + row * TRACK));
-    if (this.from > 0 || this.to < profile.slices) {
-      context.fillStyle = colors.dark ? '#0009' : '#ffffffa8';
-      context.fillRect(LABEL, AXIS, this.x(this.from) - LABEL, height);
-      context.fillRect(this.x(this.to), AXIS, LABEL + plot - this.x(this.to), height);
-      context.fillStyle = colors.accent;
-      for (const slice of [this.from, this.to]) context.fillRect(this.x(slice) - 1, AXIS - 4, 2, height);
-    }
   }
 
   draw_axis(context, height) {
@@ -133,7 +150,10 @@ class Timeline {
     const release = () => {
       removeEventListener('mousemove', move);
       removeEventListener('mouseup', release);
+      this.isMoving = false;
+      this.on.change();
     };
+    this.isMoving = true;
     addEventListener('mousemove', move);
     addEventListener('mouseup', release);
     event.preventDefault();
