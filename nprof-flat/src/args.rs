@@ -7,8 +7,8 @@ use nprof_report::key::{By, Key};
 use nprof_report::report::{Options, RowLimits};
 use nprof_report::time::TimeSplit;
 
-use crate::rows::columns::{columns, group_columns};
-use crate::rows::select::{Groups, Sort};
+use crate::select::{Groups, Sort};
+use nprof_report::rows::columns::{columns, group_columns};
 
 /// The tool's name, which begins its messages.
 pub(crate) const TOOL: &str = "nprof-flat";

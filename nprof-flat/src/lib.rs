@@ -5,12 +5,12 @@
 //! nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
 //! ```
 //!
-//! Another front end can use the rows without printing them: [`Flat`](rows::flat::Flat) adds up the
-//! samples of a profile, [`select`](rows::select::select) returns the rows of a report.
+//! Another front end can use the rows without printing them: [`Flat`](nprof_report::rows::flat::Flat)
+//! adds up the samples of a profile, [`select`](select::select) returns the rows of a report.
 
 mod args;
 mod print;
 mod report;
-pub mod rows;
+pub mod select;
 
 pub use report::run;

@@ -15,8 +15,8 @@ use nprof_report::summary::Summary;
 use crate::args::{Args, TOOL};
 use crate::print::context::PrintContext;
 use crate::print::{delimited, json, table};
-use crate::rows::flat::Flat;
-use crate::rows::select::{Order, SelectedRows, select};
+use crate::select::{Order, SelectedRows, select};
+use nprof_report::rows::flat::Flat;
 
 /// Runs nprof-flat with the arguments of the process; returns its exit status.
 pub fn run() -> ExitCode {

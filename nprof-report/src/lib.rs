@@ -4,6 +4,7 @@
 //! - [`key`], [`filter`], [`time`]: keys to group and select samples and calls by;
 //! - [`join`], [`ratio`]: events that are added into one, and divided by another;
 //! - [`summary`], [`margin`]: the facts above a table, and margins of error;
+//! - [`rows`]: the rows of flat tables, their columns and their sums;
 //! - [`heading`], [`layout`], [`legend`], [`machine_formats`]: tables, lines for scripts;
 //! - [`folded`], [`flamegraph`]: folded stacks and the pictures drawn from them;
 //! - [`report`]: the options of a report, and its run as a stage of a pipe.
@@ -11,6 +12,7 @@
 pub mod args;
 pub mod profile;
 mod render;
+pub mod rows;
 mod tool;
 
 pub use profile::{

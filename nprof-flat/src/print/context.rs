@@ -9,8 +9,8 @@ use nprof_stream::Measure;
 use serde_json::Value;
 
 use crate::args::Args;
-use crate::rows::flat::{FlatRow, Tally};
-use crate::rows::select::{Metric, SelectedRows, in_events};
+use crate::select::{Metric, SelectedRows, in_events};
+use nprof_report::rows::flat::{FlatRow, Tally};
 
 /// The numbers of a row in machine formats.
 const NUMBERS: [&str; 8] = [

@@ -7,8 +7,8 @@ use nprof_report::profile::{Blocks, ReportedEvent};
 use crate::print::context::PrintContext;
 use crate::print::ratio_columns;
 use crate::print::table_cells::{NAME_WIDTH, TableCells};
-use crate::rows::flat::FlatRow;
-use crate::rows::select::Metric;
+use crate::select::Metric;
+use nprof_report::rows::flat::FlatRow;
 
 /// Width reserved for all columns of names together, before numbers are added.
 const NAMES_WIDTH: usize = 54;

@@ -1,6 +1,6 @@
 //! The columns that name a row.
 
-use nprof_report::key::{By, Key};
+use crate::profile::key::{By, Key};
 use nprof_stream::labels::CallKey;
 
 /// Returns the columns of keys in the order of the keys, each once.

@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 use std::ops::Range;
 
-use nprof_report::filter::Filter;
-use nprof_report::key::Key;
-use nprof_report::profile::{
+use crate::profile::filter::Filter;
+use crate::profile::key::Key;
+use crate::profile::sample_label::sample_label;
+use crate::profile::time::TimeSplit;
+use crate::profile::{
     Blocks, Context, FoldedSums, GroupBy, GroupKey, OncePerStack, Sum, add_bounds, raise_bound,
 };
-use nprof_report::sample_label::sample_label;
-use nprof_report::time::TimeSplit;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels, OTHER};
 use nprof_stream::tables::{Call, NameId, Tables};

@@ -10,7 +10,7 @@ use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
 use rustc_hash::FxHashMap;
 
-use crate::rows::flat::{BlockTally, Flat, FlatRow, Tally};
+use nprof_report::rows::flat::{BlockTally, Flat, FlatRow, Tally};
 
 /// One of the two sums of a tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The sums of rows.
 
 use super::*;
+use crate::profile::Profile;
+use crate::profile::filter::Rule;
+use crate::profile::key::By;
+use crate::profile::summary::Summary;
 use crate::rows::columns::columns;
-use nprof_report::filter::Rule;
-use nprof_report::key::By;
-use nprof_report::profile::Profile;
-use nprof_report::summary::Summary;
 use nprof_tests::{any_stream, stream};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
