@@ -16,7 +16,7 @@ TARGET    = $(or $(CARGO_TARGET_DIR),target)
 BIN       = $(abspath $(TARGET))/release
 DEMO      = $(TARGET)/demo
 TOOLS     = nprof nprof-record nprof-symbolize nprof-blame nprof-flat nprof-paths nprof-annotate nprof-diff \
-            nprof-format nprof-export nprof-import cargo-nprof
+            nprof-format nprof-export nprof-import nprof-top cargo-nprof
 CXX       = g++
 DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 

@@ -90,6 +90,7 @@ fn usage_error_prints_message_and_no_output() {
         ("nprof-format text", 2),
         ("nprof-export --to pprof", 2),
         ("nprof-import", 2),
+        ("nprof-top", 2),
     ] {
         for misuse in ["--no-such-option", "not-there.nprof"] {
             if tool == "nprof-record" && misuse == "not-there.nprof" {

@@ -12,7 +12,8 @@ use nprof_cli::usage;
 use crate::bench::BenchArgs;
 use crate::programs::NPROF;
 use crate::run::RunArgs;
-use crate::{bench, doctor, programs, run};
+use crate::top::TopArgs;
+use crate::{bench, doctor, programs, run, top};
 
 /// The tools, in groups. The command `flat` runs nprof-flat.
 const TOOLS: [(&str, &[(&str, &str)]); 3] = [
@@ -60,6 +61,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(RunArgs),
+    #[command(version)]
+    Top(TopArgs),
     Bench(BenchArgs),
     /// Report the events that can be recorded here, and the remedy for the others
     ///
@@ -86,6 +89,7 @@ pub fn main() -> ExitCode {
     };
     match cli.command {
         Command::Run(args) => run::main(&args),
+        Command::Top(args) => top::main(&args),
         Command::Bench(args) => stage::run(NPROF, || bench::run(&args)),
         Command::Doctor => stage::run(NPROF, doctor::run),
         Command::Help { name } => match name.filter(|name| name != "help") {

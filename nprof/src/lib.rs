@@ -8,7 +8,7 @@
 //! - `cli`: the command line, and the list of commands;
 //! - `programs`: finds, starts and executes the tools;
 //! - `date`: the time in the names of recordings;
-//! - `run`, `bench`, `doctor`: the commands that nprof has itself;
+//! - `run`, `top`, `bench`, `doctor`: the commands that nprof has itself;
 //! - `cargo`: the program cargo-nprof, which builds a Rust project and runs it as `nprof run` does.
 
 mod bench;
@@ -18,6 +18,7 @@ mod date;
 mod doctor;
 mod programs;
 mod run;
+mod top;
 
 pub use cargo::main as cargo;
 pub use cli::main;

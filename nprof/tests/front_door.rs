@@ -1,6 +1,6 @@
 //! `nprof` as a user runs it: the tools by short names, and its own commands.
 
-use nprof_tests::{Shell, TOOLS, tool};
+use nprof_tests::{Shell, TOOLS, Terminal, have, tool};
 
 /// Takes some tenths of a second, and exists on every Debian.
 const WORK: &str = "perl -e '$x += $_ ** 0.5 for 1 .. 2e6'";
@@ -227,4 +227,78 @@ fn doctor_agrees_with_the_recorder() {
             assert!(doctor.out.lines().any(|shown| shown.starts_with(&line)), "{line}\n{doctor:?}");
         }
     }
+}
+
+/// A program that prints, and then computes until a signal ends it.
+const COMPUTE: &str = "sh -c 'echo from the command; exec perl -e \"1 while ++\\$x\"'";
+
+/// True if script(1) and stty(1) are there.
+fn has_terminal() -> bool {
+    have(&["script", "stty"])
+}
+
+#[test]
+fn top_shows_a_running_command_and_keeps_its_recording() {
+    if !has_terminal() {
+        return;
+    }
+    let shell = Shell::new();
+    let command = format!("nprof top -o kept --window 10m -- {COMPUTE}; echo status $?");
+    let mut terminal = Terminal::new(&shell, 100, 20, &command);
+    terminal.wait(|screen| screen.starts_with("functions") && screen.contains("  perl"));
+    terminal.press("t");
+    terminal.wait(|screen| screen.starts_with("threads") && screen.contains(" perl"));
+    terminal.press("q");
+    let (_, output) = terminal.finish();
+    let (screen, after) = output.rsplit_once("\x1b[?1049l").expect("the screen is left");
+    assert!(!screen.contains("from the command") && after.contains("from the command"), "{after}");
+    assert!(after.contains("recorded in kept") && after.contains("status 0"), "{after}");
+    assert!(shell.run("nprof format check kept").quiet().contains("complete"));
+    let flat = shell.run("nprof flat --by image kept").quiet();
+    assert!(flat.contains("perl"), "{flat}");
+}
+
+#[test]
+fn top_stays_after_the_command_and_ends_by_a_signal() {
+    if !has_terminal() {
+        return;
+    }
+    let shell = Shell::new();
+    let command =
+        "sh -c 'echo $$ > pid; exec nprof top -F 997 --window 10m -- perl work.pl'\necho status $?";
+    shell.write("work.pl", "$x += $_ ** 0.5 for 1 .. 2e6");
+    let mut terminal = Terminal::new(&shell, 100, 20, command);
+    terminal.wait(|screen| screen.contains("[recording ended]") && screen.contains("  perl"));
+    shell.run("kill $(cat pid)").quiet();
+    let (_, output) = terminal.finish();
+    let (_, after) = output.rsplit_once("\x1b[?1049l").expect("the screen is left");
+    assert!(after.contains("status 0"), "{after}");
+}
+
+#[test]
+fn top_without_recording_reports_the_reason() {
+    let shell = Shell::new();
+    let run = shell.run("nprof top -- true");
+    assert_eq!((run.status, run.out.as_str()), (2, ""), "{run:?}");
+    assert!(run.err.contains("nprof: standard output is not a terminal"), "{run:?}");
+    if !has_terminal() {
+        return;
+    }
+    for (words, status, message) in [
+        ("-- ./not-there", 127, "nprof-record: "),
+        ("-o missing/x -- touch ran", 2, "nprof: missing/x"),
+        ("-p 1 --no-such-option", 125, "nprof-record: "),
+        ("--window x -- sleep 600", 2, "nprof-top: "),
+        ("-o - -- touch ran", 2, "nprof: -o -"),
+    ] {
+        let (code, output) = Terminal::new(&shell, 100, 20, &format!("nprof top {words}")).finish();
+        assert!(code == Some(status) && output.contains(message), "{words}: {code:?}: {output}");
+    }
+    assert!(!shell.path("ran").exists());
+    let mut terminal =
+        Terminal::new(&shell, 100, 20, &format!("nprof top -o /dev/full -- {COMPUTE}"));
+    terminal.wait(|screen| screen.contains("  perl"));
+    terminal.press("q");
+    let (code, output) = terminal.finish();
+    assert!(code == Some(2) && output.contains("/dev/full: No space left"), "{code:?}: {output}");
 }

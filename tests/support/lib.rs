@@ -13,6 +13,7 @@ mod report_tool;
 pub mod segment;
 mod shell;
 mod streams;
+mod terminal;
 mod tools;
 mod tsv;
 
@@ -22,6 +23,7 @@ pub use programs::{compile, compile_demo, words};
 pub use report_tool::{ODD_NAME, Report, heap, odd_names, python, waits};
 pub use shell::{Finished, Shell};
 pub use streams::{any_stream, stream};
+pub use terminal::Terminal;
 pub use tools::{TOOLS, tool, tools};
 pub use tsv::{Row, rows};
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The names of all tools.
-pub const TOOLS: [&str; 12] = [
+pub const TOOLS: [&str; 13] = [
     "nprof",
     "nprof-record",
     "nprof-symbolize",
@@ -17,6 +17,7 @@ pub const TOOLS: [&str; 12] = [
     "nprof-format",
     "nprof-export",
     "nprof-import",
+    "nprof-top",
     "cargo-nprof",
 ];
 

@@ -207,7 +207,7 @@ impl Profile {
             self.sums < max_sums
         });
         if self.sums >= MAX_SUMS {
-            self.flush_groups(sink);
+            self.pass_sums(sink);
         }
     }
 
@@ -263,12 +263,12 @@ impl Profile {
             Record::Sample(sample) => {
                 self.add(sample);
                 if self.sums >= MAX_SUMS {
-                    self.flush_groups(sink);
+                    self.pass_sums(sink);
                 }
                 return;
             }
             Record::Head(_) | Record::Epoch(_) => {
-                self.flush_groups(sink);
+                self.pass_sums(sink);
                 self.events.clear();
                 self.runs.forget_tasks();
             }
@@ -298,7 +298,7 @@ impl Profile {
         reader: &Reader<R>,
         sink: &mut impl FnMut(&Context<'_>, &GroupKey, Sum),
     ) {
-        self.flush_groups(sink);
+        self.pass_sums(sink);
         // The verdict is final only after the last record.
         if reader.verdict() != Verdict::Complete {
             let name = self.summary.runs.last().map_or("", |run| &run.input);
@@ -521,8 +521,9 @@ impl Profile {
         group
     }
 
-    /// Passes the accumulated sums to the report.
-    fn flush_groups(&mut self, sink: &mut impl FnMut(&Context<'_>, &GroupKey, Sum)) {
+    /// Passes the sums that have accumulated to `sink`, and forgets them. A report of a live stream then has
+    /// them before their epoch ends.
+    pub fn pass_sums(&mut self, sink: &mut impl FnMut(&Context<'_>, &GroupKey, Sum)) {
         for (index, group) in std::mem::take(&mut self.groups).iter().enumerate() {
             for (key, sum) in sums_of(index, group, &self.equal) {
                 self.summary.count(&key, sum, self.tables.stack_mark(key.node));

@@ -374,6 +374,7 @@ impl Flat {
     /// Returns the index of a row in `tallies`; adds the row if there is none.
     fn row(&mut self, event: usize, key: RowKey) -> usize {
         let next = self.tallies.len();
+        // One lookup for both cases: most rows exist.
         let row = *self.row_ids.entry((event, key)).or_insert(next);
         if row == next {
             self.tallies.push(Tally::default());
@@ -468,6 +469,7 @@ impl Flat {
         if let Some(&id) = self.part_ids.get(&names) {
             return id;
         }
+        // There are fewer parts than rows, which are bounded.
         let id = self.parts.len() as PartId;
         self.parts.push(names.clone());
         self.part_ids.insert(names, id);

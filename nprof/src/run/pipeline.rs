@@ -1,6 +1,5 @@
 //! nprof-record and nprof-symbolize as one pipe into a kept file, and the report of that.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -15,9 +14,9 @@ use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::termios::{LocalModes, tcgetattr};
 
-use crate::date;
 use crate::programs::NPROF;
 use crate::programs::{not_started, tool};
+use crate::run::kept_file::KeptFile;
 use crate::run::request::{Request, RunArgs};
 use crate::run::signals::{Requests, Role};
 
@@ -45,13 +44,10 @@ pub(crate) fn main(args: &RunArgs) -> ExitCode {
 /// If there is no recording.
 pub(crate) fn record_and_report(request: &Request) -> anyhow::Result<u8> {
     let requests = Requests::catch().context("cannot handle signals")?;
-    let Created { path, file, is_new } = create(request)?;
-    let recorded = record(request, file, &requests);
-    let is_empty = fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0);
-    if is_new && is_empty {
-        let _ = fs::remove_file(&path);
-    }
-    let recorded = recorded?;
+    let kept = KeptFile::create(request)?;
+    let recorded = record(request, &kept, &requests);
+    let is_empty = kept.remove_if_empty();
+    let (recorded, path) = (recorded?, kept.path);
     if is_empty || recorded.symbolized == Symbolized::Nothing {
         // nprof-record or nprof-symbolize failed, and reported why.
         return Ok(recorded.status_with(false));
@@ -79,14 +75,6 @@ enum Symbolized {
     All,
 }
 
-/// The file of a recording.
-struct Created {
-    path: PathBuf,
-    file: File,
-    /// True if it did not exist before.
-    is_new: bool,
-}
-
 impl Recorded {
     /// Returns the exit status of the command. A report that failed does not hide it.
     fn status_with(&self, is_reported: bool) -> u8 {
@@ -94,34 +82,24 @@ impl Recorded {
     }
 }
 
-/// Creates the file of the recording before anything runs. A file that exists stays as it is: perhaps
-/// nothing will be recorded.
-fn create(request: &Request) -> anyhow::Result<Created> {
-    if let Some(path) = &request.output {
-        let is_new = !path.exists();
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let file = opened.with_context(|| path.display().to_string())?;
-        return Ok(Created { path: path.clone(), file, is_new });
-    }
-    let name = format!("{NPROF}-{}-{}", request.program(), date::now());
-    let mut number = 1;
-    loop {
-        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
-        let path = PathBuf::from(format!("{name}{suffix}.nprof"));
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            // Another recording of the same program in the same second.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-            file => {
-                let file = file.with_context(|| path.display().to_string())?;
-                return Ok(Created { path, file, is_new: true });
-            }
-        }
-    }
+/// Records into a file, symbolized while the program runs.
+fn record(request: &Request, kept: &KeptFile, requests: &Requests) -> anyhow::Result<Recorded> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).context("cannot create a pipe")?;
+    let record = recorder(request, &write);
+    thread::scope(|scope| {
+        let symbolizing = scope.spawn(move || symbolize(read, kept, requests));
+        let recorded = start(record, "nprof-record").and_then(|mut child| {
+            requests.wait(Role::Recorder, &mut child).context("nprof-record")
+        });
+        // The end of the stream for nprof-symbolize, which must be waited for in any case.
+        drop(write);
+        let symbolized = symbolizing.join().unwrap_or(Ok(Symbolized::Failed));
+        Ok(Recorded { status: status(recorded?), symbolized: symbolized? })
+    })
 }
 
-/// Records into a file, symbolized while the program runs.
-fn record(request: &Request, file: File, requests: &Requests) -> anyhow::Result<Recorded> {
-    let (read, write) = pipe_with(PipeFlags::CLOEXEC).context("cannot create a pipe")?;
+/// Returns the command that records into the pipe of which this is the end for writing.
+pub(crate) fn recorder(request: &Request, write: &OwnedFd) -> Command {
     let mut record = tool("nprof-record");
     if !request.options.iter().any(|option| option == "-q" || option == "--quiet") {
         // The report has the facts of the summary.
@@ -138,36 +116,32 @@ fn record(request: &Request, file: File, requests: &Requests) -> anyhow::Result<
     if !request.command.is_empty() {
         record.arg("--").args(&request.command);
     }
-    thread::scope(|scope| {
-        let symbolizing = scope.spawn(move || symbolize(read, file, requests));
-        let recorded = start(record, "nprof-record").and_then(|mut child| {
-            requests.wait(Role::Recorder, &mut child).context("nprof-record")
-        });
-        // The end of the stream for nprof-symbolize, which must be waited for in any case.
-        drop(write);
-        let symbolized = symbolizing.join().unwrap_or(Ok(Symbolized::Failed));
-        Ok(Recorded { status: status(recorded?), symbolized: symbolized? })
-    })
+    record
 }
 
 /// Symbolizes a stream into a file.
-fn symbolize(stream: OwnedFd, file: File, requests: &Requests) -> anyhow::Result<Symbolized> {
-    // A recorder that fails reports why: nprof-symbolize has nothing to add about an empty stream.
-    let mut first = [PollFd::new(&stream, PollFlags::IN)];
-    retry_on_intr(|| poll(&mut first, None)).context("cannot wait for nprof-record")?;
-    if !first[0].revents().contains(PollFlags::IN) {
+fn symbolize(stream: OwnedFd, kept: &KeptFile, requests: &Requests) -> anyhow::Result<Symbolized> {
+    if !has_stream(&stream)? {
         return Ok(Symbolized::Nothing);
     }
-    // Only now: without a stream, an earlier recording stays. A pipe or a device has no length.
-    if file.metadata().is_ok_and(|file| file.is_file()) {
-        file.set_len(0).context("cannot truncate the file of the recording")?;
-    }
     let mut symbolize = tool("nprof-symbolize");
-    symbolize.stdin(stream).stdout(file);
+    symbolize.stdin(stream).stdout(kept.begin()?);
     set_apart(&mut symbolize);
     let mut child = start(symbolize, "nprof-symbolize")?;
     let status = requests.wait(Role::Reporter, &mut child).context("nprof-symbolize")?;
     Ok(if status.success() { Symbolized::All } else { Symbolized::Failed })
+}
+
+/// Waits for the first bytes of a recording. False if it ends without any: the recorder has failed and
+/// reported why, and nprof-symbolize has nothing to add about an empty stream.
+///
+/// # Errors
+///
+/// If the kernel refuses.
+pub(crate) fn has_stream(stream: &OwnedFd) -> anyhow::Result<bool> {
+    let mut first = [PollFd::new(stream, PollFlags::IN)];
+    retry_on_intr(|| poll(&mut first, None)).context("cannot wait for nprof-record")?;
+    Ok(first[0].revents().contains(PollFlags::IN))
 }
 
 /// Gives a program a process group of its own: a signal that the terminal or timeout(1) sends to the
@@ -180,12 +154,17 @@ fn set_apart(command: &mut Command) {
     }
 }
 
-fn start(mut command: Command, name: &str) -> anyhow::Result<Child> {
+/// Starts a tool.
+///
+/// # Errors
+///
+/// If it cannot be started.
+pub(crate) fn start(mut command: Command, name: &str) -> anyhow::Result<Child> {
     command.spawn().with_context(|| not_started(name))
 }
 
 /// Returns an exit status as shells do: 128+N for signal N.
-fn status(status: ExitStatus) -> u8 {
+pub(crate) fn status(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILURE)
 }
@@ -206,7 +185,7 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Prints the place of the recording and the commands that go on from there.
-fn print_next(path: &Path) {
+pub(crate) fn print_next(path: &Path) {
     let file = String::from_utf8_lossy(&shell::quoted([path])).into_owned();
     stage::warn(NPROF, &format!("recorded in {file}; more reports:"));
     for (command, about) in [

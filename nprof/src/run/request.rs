@@ -49,31 +49,44 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Separates the command from the options of nprof-record, and `-o` from these.
+    /// Returns the request of the arguments of `nprof run`.
     ///
     /// # Errors
     ///
     /// If there is nothing to record, or the command cannot be separated.
     pub(super) fn of(args: &RunArgs) -> anyhow::Result<Self> {
-        let words = &args.words;
-        let is_option = |word: &OsString| word.as_bytes().first() == Some(&b'-');
-        // clap removes a `--` before the command if no option of nprof-record is before it.
-        let (options, command) = match words.iter().position(|word| word == "--") {
-            _ if !words.first().is_some_and(is_option) => (&[][..], &words[..]),
-            Some(at) => (&words[..at], &words[at + 1..]),
-            None => (&words[..], &[][..]),
-        };
-        let mut request =
-            Self { output: args.output.clone(), command: command.to_vec(), ..Self::default() };
-        request.take(options)?;
-        refuse_standard_output(request.output.as_deref())?;
-        if command.is_empty() && !request.options.iter().any(|option| is_target(option)) {
+        let request = Self::separated(args.output.clone(), &args.words)?;
+        if request.command.is_empty() && !request.has_target() {
             // Without `--`, the value of an option cannot be distinguished from the command.
             bail!(
                 "nothing to record; write -- before the command, or give -p PID, -a or --cgroup NAME"
             );
         }
         Ok(request)
+    }
+
+    /// Separates the command from the options of nprof-record, and `-o` from these.
+    ///
+    /// # Errors
+    ///
+    /// If the recording would go to standard output.
+    pub(crate) fn separated(output: Option<PathBuf>, words: &[OsString]) -> anyhow::Result<Self> {
+        let is_option = |word: &OsString| word.as_bytes().first() == Some(&b'-');
+        // clap removes a `--` before the command if no option of nprof-record is before it.
+        let (options, command) = match words.iter().position(|word| word == "--") {
+            _ if !words.first().is_some_and(is_option) => (&[][..], words),
+            Some(at) => (&words[..at], &words[at + 1..]),
+            None => (words, &[][..]),
+        };
+        let mut request = Self { output, command: command.to_vec(), ..Self::default() };
+        request.take(options)?;
+        refuse_standard_output(request.output.as_deref())?;
+        Ok(request)
+    }
+
+    /// True if its options select running processes.
+    pub(crate) fn has_target(&self) -> bool {
+        self.options.iter().any(|option| is_target(option))
     }
 
     /// Takes the options, and the output from among them.

@@ -1,0 +1,7 @@
+//! The program nprof-top.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    nprof_top::run()
+}

@@ -1,0 +1,178 @@
+//! Runs the tool: a thread reads the stream, the main thread draws and handles keys.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nprof_cli::stage::{self, Input, Outcome};
+use nprof_cli::usage;
+use nprof_stream::Reader;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::args::{Args, TOOL};
+use crate::model::live::Live;
+use crate::screen::draw::draw;
+use crate::screen::state::{Answer, State};
+
+/// The shortest time between two drawings without a key.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// A drawing is followed by a pause of this many times its duration: drawing takes at most 1 % of a CPU.
+const REST: u32 = 100;
+
+/// The longest time until a signal is noticed.
+const SIGNAL_WAIT: Duration = Duration::from_millis(200);
+
+/// Runs nprof-top with the arguments of the process; returns its exit status.
+pub fn run() -> ExitCode {
+    let args: Args = match usage::arguments(TOOL) {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
+    stage::run(TOOL, || work(&args))
+}
+
+/// The state that both threads share.
+#[derive(Debug)]
+struct Shared {
+    live: Live,
+    /// The error that ended reading.
+    failure: Option<anyhow::Error>,
+}
+
+fn work(args: &Args) -> anyhow::Result<Outcome> {
+    if !io::stdout().is_terminal() {
+        bail!(
+            "standard output is not a terminal; nprof-flat prints tables, with --every repeatedly"
+        );
+    }
+    let inputs: Result<Vec<Input>, _> =
+        args.inputs.operands().into_iter().map(stage::open).collect();
+    let inputs = inputs?;
+    let quit = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&quit)).context("cannot handle signals")?;
+    }
+    let live = Live::new(u64::try_from(args.window.as_nanos()).unwrap_or(u64::MAX));
+    let shared = Arc::new(Mutex::new(Shared { live, failure: None }));
+    let start = Instant::now();
+    let reader = {
+        let shared = Arc::clone(&shared);
+        thread::Builder::new().name("reader".to_owned()).spawn(move || read(inputs, &shared, start))
+    }
+    .context("cannot start a thread")?;
+    // It also restores the terminal after a panic of any thread.
+    let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
+    let watched = watch(&mut terminal, &shared, &quit, start, || reader.is_finished());
+    let restored = ratatui::try_restore();
+    // Errors are printed after the screen is left.
+    watched?;
+    restored.context("the terminal cannot be restored")?;
+    let mut shared = locked(&shared);
+    if let Some(failure) = shared.failure.take() {
+        return Err(failure);
+    }
+    for problem in shared.live.incomplete_inputs() {
+        stage::warn(TOOL, &problem);
+    }
+    let is_whole = shared.live.is_complete() || args.tolerance.partial_ok;
+    Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
+}
+
+/// Reads the streams to their ends.
+fn read(inputs: Vec<Input>, shared: &Mutex<Shared>, start: Instant) {
+    for input in inputs {
+        let name = input.name().to_owned();
+        if let Err(error) = read_stream(input, &name, shared, start) {
+            locked(shared).failure = Some(anyhow::Error::new(error).context(name));
+            break;
+        }
+    }
+    locked(shared).live.finish();
+}
+
+fn read_stream(
+    input: Input,
+    name: &str,
+    shared: &Mutex<Shared>,
+    start: Instant,
+) -> Result<(), nprof_stream::Error> {
+    locked(shared).live.begin(name);
+    let mut reader = Reader::new(input);
+    // Not locked while it waits for input.
+    while let Some(record) = reader.next()? {
+        locked(shared).live.take(&record, elapsed_ns(start));
+    }
+    locked(shared).live.end(&reader);
+    Ok(())
+}
+
+/// Draws and handles keys until the user leaves, a signal comes, or the stream cannot be read.
+fn watch(
+    terminal: &mut DefaultTerminal,
+    shared: &Mutex<Shared>,
+    quit: &AtomicBool,
+    start: Instant,
+    is_finished: impl Fn() -> bool,
+) -> anyhow::Result<()> {
+    let mut state = State::default();
+    let mut due = Instant::now();
+    let mut is_changed = true;
+    while !quit.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        if begun >= due {
+            let mut shared = locked(shared);
+            let failure = shared.failure.as_ref();
+            if failure.is_some() && shared.live.records() == 0 {
+                // Nothing can be shown: the error is all there is.
+                return Ok(());
+            }
+            state.fail(failure.map(|failure| format!("{failure:#}")));
+            is_changed |= state.refresh(&mut shared.live, elapsed_ns(start));
+            // The thread has panicked, and the message is on standard error.
+            if is_finished() && !shared.live.has_ended() {
+                bail!("the stream cannot be read any more, because of the error above");
+            }
+        }
+        if is_changed {
+            terminal.draw(|frame| draw(frame, &state)).context("the terminal")?;
+        }
+        if begun >= due {
+            due = Instant::now() + INTERVAL.max(begun.elapsed() * REST);
+        }
+        is_changed = false;
+        let wait = due.saturating_duration_since(Instant::now()).min(SIGNAL_WAIT);
+        // The keyboard is /dev/tty where standard input is the stream.
+        if event::poll(wait).context("the keyboard")? {
+            match event::read().context("the keyboard")? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    let live = &mut locked(shared).live;
+                    if state.key(key, live, elapsed_ns(start)) == Answer::Quit {
+                        return Ok(());
+                    }
+                    is_changed = true;
+                }
+                Event::Resize(..) => is_changed = true,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the time since the start.
+fn elapsed_ns(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns the shared state, also after a panic of the other thread, which ends the program soon.
+fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
