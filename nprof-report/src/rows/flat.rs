@@ -115,6 +115,8 @@ pub struct Flat {
     labels: Labels,
     parts: Vec<Box<[NameId]>>,
     part_ids: FxHashMap<Box<[NameId]>, PartId>,
+    /// Buffer for the call columns of a row.
+    names: Vec<NameId>,
     tallies: Vec<Tally>,
     /// By index into `tallies`, the blocks of the rows of events that measure bytes.
     blocks: FxHashMap<usize, BlockTally>,
@@ -150,6 +152,7 @@ impl Flat {
             labels: Labels::new(),
             parts: Vec::new(),
             part_ids: FxHashMap::default(),
+            names: Vec::new(),
             tallies: Vec::new(),
             blocks: FxHashMap::default(),
             row_ids: FxHashMap::default(),
@@ -311,8 +314,9 @@ impl Flat {
         for &((event, key), id) in rows {
             let mut renewed = |part: PartId| {
                 let part = parts[part as usize].iter();
-                let part = part.map(|&name| self.labels.names.intern(names.get(name))).collect();
-                self.part(part)
+                let part = part.map(|&name| self.labels.names.intern(names.get(name)));
+                let part: Vec<NameId> = part.collect();
+                self.part(&part)
             };
             let (calls, samples) = (renewed(key.calls), renewed(key.samples));
             let next = self.tallies.len();
@@ -326,7 +330,7 @@ impl Flat {
     fn other_parts(&mut self) -> [PartId; 2] {
         let other = self.labels.names.intern(OTHER);
         [self.call_keys.len(), self.columns.len() - self.call_keys.len()]
-            .map(|count| self.part(vec![other; count]))
+            .map(|count| self.part(&vec![other; count]))
     }
 
     /// True if the row has the samples of folded rows.
@@ -403,10 +407,12 @@ impl Flat {
         if let Some(part) = self.calls.parts.get(tables, &call) {
             return part;
         }
-        let labels = &mut self.labels;
-        let names = self.call_keys.iter().map(|&key| labels.label(tables, call, key)).collect();
+        let mut names = std::mem::take(&mut self.names);
+        names.clear();
+        names.extend(self.call_keys.iter().map(|&key| self.labels.label(tables, call, key)));
         let is_kept = self.keeps_call(tables, Some(call));
-        let part = CallPart { id: self.part(names), is_kept };
+        let part = CallPart { id: self.part(&names), is_kept };
+        self.names = names;
         self.calls.parts.insert(call, part);
         part
     }
@@ -415,9 +421,9 @@ impl Flat {
     fn stackless_part(&mut self, tables: &Tables) -> CallPart {
         // All call columns show the same name, as there is no call to take names from.
         let name = self.labels.no_stack();
-        let names = self.call_keys.iter().map(|_| name).collect();
+        let names = vec![name; self.call_keys.len()];
         let is_kept = self.keeps_call(tables, None);
-        CallPart { id: self.part(names), is_kept }
+        CallPart { id: self.part(&names), is_kept }
     }
 
     /// True if the `--match` rules about calls match a call. `call` is None for a sample without a stack.
@@ -454,25 +460,24 @@ impl Flat {
         let part = self.filter.keeps_samples(context, group).then(|| {
             let columns = self.columns.iter().filter(|column| !matches!(column, Key::Call(_)));
             let labels = &mut self.labels.names;
-            let names = columns
+            let names: Vec<NameId> = columns
                 .map(|&column| labels.intern(&sample_label(context, group, column, self.time)))
                 .collect();
-            self.part(names)
+            self.part(&names)
         });
         self.sample_parts.insert(key, part);
         part
     }
 
     /// Returns the id of some names.
-    fn part(&mut self, names: Vec<NameId>) -> PartId {
-        let names = names.into_boxed_slice();
-        if let Some(&id) = self.part_ids.get(&names) {
+    fn part(&mut self, names: &[NameId]) -> PartId {
+        if let Some(&id) = self.part_ids.get(names) {
             return id;
         }
         // There are fewer parts than rows, which are bounded.
         let id = self.parts.len() as PartId;
-        self.parts.push(names.clone());
-        self.part_ids.insert(names, id);
+        self.parts.push(names.into());
+        self.part_ids.insert(names.into(), id);
         id
     }
 
