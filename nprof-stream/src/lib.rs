@@ -32,6 +32,7 @@ pub use model::{labels, tables};
 pub use record::code_rows::{CodeRow, CodeRows};
 pub use record::error::Error;
 pub use record::extras::{Extras, ExtrasBuilder};
+pub use record::load::LoadSegment;
 pub use record::measure::Measure;
 pub use record::pairs as meta;
 pub use record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, RunId, Step};

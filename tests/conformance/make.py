@@ -223,6 +223,13 @@ def complete():
                 "@end\tsamples=0\trecords=2\tlost=0" + ends])
     # Rows: offset, function, file, line, column; the offset is the distance from the row before.
     rows, callees = bytes([0, 1, 1, 7, 2, 0, 2, 1, 9, 0, 3, 2, 1, 10, 0]), bytes([3, 3, 0, 0, 0])
+    load = "load=0x0:0x400000:0x628:r,0x1000:0x401000:0x175:x"
+    write("complete/69-load-segments-executed-file-and-start-line.nprof", segment(
+        2, record(8, 1, 0, string(b"\x0a"), string(b"/a"), load.encode()),
+        record(9, 1, zigzag(0), 1, 1, 0, string(b"a"), b"exe=/a"),
+        record(65, 1, string(b"f"), 0, b"line=7"), record(65, 2, string(b"f"), 0, b"line=9")),
+        segment_text(2, "I\t1\telf\t0a\t/a\t" + load, "T\t1\t0\t1\t1\t0\ta\texe=/a",
+                     "U\t1\tf\t-\tline=7", "U\t2\tf\t-\tline=9"))
     write("complete/68-code.nprof", segment(
         0, record(69, 1, 0x1140, string(b"x86_64"), string(b"\x90\x90\x90\xc3"), string(rows),
                   string(callees)),

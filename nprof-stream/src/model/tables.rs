@@ -8,6 +8,7 @@ use crate::model::code_table::{CodeEntry, CodeTable};
 use crate::model::id_table::IdTable;
 use crate::model::names::OTHER;
 use crate::record::limits;
+use crate::record::load::LoadSegment;
 use crate::record::pairs::Event;
 use crate::record::*;
 
@@ -24,6 +25,15 @@ pub struct ImageEntry {
     pub path: NameId,
     /// The last component of the path; the whole name if it is in brackets or of generated code.
     pub name: NameId,
+    /// Its loaded segments; empty if they are unknown.
+    pub load: Box<[LoadSegment]>,
+}
+
+/// The entry of a function.
+#[derive(Clone, Copy, Debug)]
+struct FunctionEntry {
+    name: NameId,
+    start_line: u32,
 }
 
 /// The entry of a task.
@@ -104,7 +114,7 @@ pub struct Tables {
     tasks: IdTable<TaskEntry>,
     frames: IdTable<FrameEntry>,
     nodes: IdTable<NodeEntry>,
-    functions: IdTable<NameId>,
+    functions: IdTable<FunctionEntry>,
     files: IdTable<NameId>,
     lines: Vec<Line>,
     codes: CodeTable,
@@ -213,7 +223,8 @@ impl Tables {
             Record::Function(function) => {
                 let name = self.name(function.name);
                 if self.admits(self.functions.growth(function.id.0)) {
-                    self.functions.insert(function.id.0, name);
+                    let start_line = function.start_line();
+                    self.functions.insert(function.id.0, FunctionEntry { name, start_line });
                 }
             }
             Record::File(file) => {
@@ -276,8 +287,13 @@ impl Tables {
             build_id: image.build_id.into(),
             path: self.name(image.path),
             name: self.name(name),
+            load: image
+                .extras
+                .get("load")
+                .map_or_else(Box::default, |load| LoadSegment::decode(&load).into()),
         };
-        if self.admits(self.images.growth(image.id.0) + entry.build_id.len()) {
+        let parts = entry.build_id.len() + size_of_val(&*entry.load);
+        if self.admits(self.images.growth(image.id.0) + parts) {
             self.images.insert(image.id.0, entry);
         }
     }
@@ -344,7 +360,12 @@ impl Tables {
 
     /// Returns the display name of a function. None if it is undefined.
     pub fn function(&self, id: FunctionId) -> Option<NameId> {
-        self.functions.get(id.0).copied()
+        self.functions.get(id.0).map(|function| function.name)
+    }
+
+    /// Returns the line at which a function begins, 0 if it is unknown.
+    pub fn start_line(&self, id: FunctionId) -> u32 {
+        self.functions.get(id.0).map_or(0, |function| function.start_line)
     }
 
     /// Returns the path of a source file. None if it is undefined.

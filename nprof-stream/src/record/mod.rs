@@ -9,6 +9,7 @@ pub(crate) mod ids;
 pub mod kind;
 pub mod limits;
 pub(crate) mod line;
+pub(crate) mod load;
 pub(crate) mod measure;
 pub mod number;
 pub mod pairs;

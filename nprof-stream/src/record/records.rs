@@ -71,7 +71,8 @@ pub struct Image<'a> {
     /// of generated code the function's name, in any bytes.
     pub path: &'a [u8],
     /// `base=0x..`: the runtime address that offsets count from (kernel, module, jit);
-    /// `task=N`: the task that owns the memory (anon, jit of a process).
+    /// `task=N`: the task that owns the memory (anon, jit of a process);
+    /// `load`: [`LoadSegment`]s (elf).
     pub extras: Extras<'a>,
 }
 
@@ -90,7 +91,7 @@ pub struct Task<'a> {
     pub parent: TaskId,
     /// The name at that time (`comm`).
     pub comm: &'a [u8],
-    /// `run=0x..`: its run, in a merged segment.
+    /// `run=0x..`: its run, in a merged segment; `exe=PATH`: of a process, the image that it executes.
     pub extras: Extras<'a>,
 }
 
@@ -213,8 +214,15 @@ pub struct Function<'a> {
     pub name: &'a [u8],
     /// The name that the linker knows; empty if it equals `name` or there is none.
     pub linkage: &'a [u8],
-    /// None yet.
+    /// `line=N`: see [`Function::start_line`].
     pub extras: Extras<'a>,
+}
+
+impl Function<'_> {
+    /// Returns the line at which the function begins in its source file, 0 if unknown.
+    pub fn start_line(&self) -> u32 {
+        self.extras.number("line").and_then(|line| u32::try_from(line).ok()).unwrap_or(0)
+    }
 }
 
 /// A source file.
