@@ -6,6 +6,7 @@ use nprof_stream::number::hex;
 use nprof_stream::{
     Extras, ExtrasBuilder, FrameId, ImageKind, Line, Location, Mark, NodeId, Record, Status,
 };
+use nprof_unwind::image::elf::Elf;
 use nprof_unwind::unwind::FrameAddress;
 use nprof_unwind::unwind::stack_input::StackInput;
 
@@ -291,6 +292,9 @@ impl FrameTable {
             extras.add("file", hex(&id.to_be_bytes()).as_bytes());
         }
         let image = self.images.get(index);
+        if let Some(load) = image.elf.as_ref().and_then(Elf::load) {
+            extras.add("load", load.as_bytes());
+        }
         add_owner(&mut extras, image.owner, tree);
         if let Some(since_ns) = since_ns {
             extras.add("since", since_ns.to_string().as_bytes());

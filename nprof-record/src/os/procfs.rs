@@ -3,9 +3,11 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nprof_object::path::without_deleted;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::sys;
@@ -153,6 +155,13 @@ pub(crate) fn thread_info(pid: u32, tid: u32) -> Option<ThreadInfo> {
     let comm = line.get(name)?.to_vec();
     let Stat { parent, is_zombie, .. } = Stat::parse(line)?;
     Some(ThreadInfo { pid, tid, parent, comm, is_zombie })
+}
+
+/// Returns the path of the file that a process executes. None if it is unknown: that of the kernel's threads,
+/// of exited processes and, without privileges, of other users.
+pub(crate) fn executed_file(pid: u32) -> Option<Vec<u8>> {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?.into_os_string().into_vec();
+    Some(without_deleted(&path).to_vec())
 }
 
 /// Returns the id of a thread of a process that has not exited: the first thread, if possible. None

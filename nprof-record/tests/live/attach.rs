@@ -1,11 +1,13 @@
 //! Recording processes, the system and cgroups that run already; several events, delay, CPUs.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Stdio};
 
 use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
-use nprof_stream::Verdict;
+use nprof_stream::{LoadSegment, Reader, Record, Verdict};
 
 /// Threads that create threads: each works for 3 ms of CPU time, starts the next one and exits.
 /// The program prints "ready" when they run, and runs until its standard input is closed.
@@ -104,7 +106,7 @@ fn attached_program_with_newline_in_its_path_is_found() {
     // Procfs escapes the newline, records of the kernel do not.
     let program = directory.path("a\nprogram");
     fs::rename(directory.path("program"), &program).expect("renamed");
-    let running = Running::start(&mut Command::new(program));
+    let running = Running::start(&mut Command::new(&program));
     let file = directory.path("out");
     let output = record(&["-o", &file, "-d", "0.5", "-p", &running.pid()]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -112,6 +114,20 @@ fn attached_program_with_newline_in_its_path_is_found() {
     let images = stream.samples.iter().flat_map(|sample| &sample.frames);
     assert!(images.clone().any(|(image, _)| image == "a\nprogram"));
     assert!(!images.clone().any(|(image, _)| image.contains("012")));
+    let (mut executed, mut load) = (Vec::new(), Vec::new());
+    let bytes = fs::read(&file).expect("it is written");
+    let mut reader = Reader::new(&*bytes);
+    while let Some(record) = reader.next().expect("a stream") {
+        match record {
+            Record::Task(task) => executed.extend(task.extras.get("exe").map(|exe| exe.to_vec())),
+            Record::Image(image) if image.path.ends_with(b"/a\nprogram") => {
+                load = LoadSegment::decode(&image.extras.get("load").expect("its segments"));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(executed, [OsStr::new(&program).as_bytes()]);
+    assert!(load.iter().any(|segment| segment.executable && segment.size > 0), "{load:?}");
     assert!(stream.complete() > 0.9, "{}", stderr(&output));
 }
 

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use nprof_object::elf::{build_id_of_segments, program_headers, segments};
 use nprof_object::{FileOffset, ImageAddress, Segments};
+use nprof_stream::LoadSegment;
 use object::elf::{self, FileHeader32, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
@@ -45,7 +46,9 @@ pub struct Elf {
     /// The architecture. None if stacks of the file are not unwound, as of 32-bit programs.
     pub machine: Option<Machine>,
     entry: ImageAddress,
-    /// The executable segments.
+    /// The loaded segments.
+    loaded: Segments,
+    /// The executable ones.
     code: Segments,
 }
 
@@ -58,6 +61,16 @@ impl Elf {
             FileKind::Elf32 => read_headers::<FileHeader32<Endianness>, _>(cache),
             _ => None,
         }
+    }
+
+    /// Returns the loaded segments as an extra of the image. None if there are none, or too many.
+    pub fn load(&self) -> Option<String> {
+        LoadSegment::encode(self.loaded.iter().map(|segment| LoadSegment {
+            offset: segment.offset.0,
+            address: segment.address.0,
+            size: segment.size,
+            executable: segment.executable,
+        }))
     }
 
     /// Returns the image address of a file offset. None if it is no executable code.
@@ -92,12 +105,14 @@ where
     let endian = header.endian().ok()?;
     let programs = program_headers(header, endian, data, PROGRAMS_MAX)?;
     let build_id = build_id_of_segments(endian, programs, data, NOTES_MAX_BYTES);
+    let loaded = segments(endian, programs);
     Some(Elf {
         build_id: build_id.unwrap_or_default(),
         machine: Machine::of_elf(header.e_machine(endian)).filter(|_| header.is_class_64()),
         is_go: has_go_note(endian, programs, data),
         entry: ImageAddress(header.e_entry(endian).into()),
-        code: segments(endian, programs).executable(),
+        code: loaded.executable(),
+        loaded,
     })
 }
 

@@ -30,7 +30,11 @@ impl<S: Sink> Converter<S> {
                 let time_ns = sys::monotonic_ns();
                 let found = procfs::thread_info(pid, tid);
                 self.tree.add_existing_thread(pid, tid, found.as_ref(), time_ns);
-                self.define_task(tid);
+                let mut extras = ExtrasBuilder::new();
+                if let Some(exe) = procfs::executed_file(pid).filter(|_| tid == pid) {
+                    extras.add("exe", &exe);
+                }
+                self.define_task_with(tid, extras.extras());
             }
         }
     }
@@ -167,6 +171,10 @@ impl<S: Sink> Converter<S> {
     }
 
     pub(super) fn define_task(&mut self, tid: u32) {
+        self.define_task_with(tid, Extras::NONE);
+    }
+
+    fn define_task_with(&mut self, tid: u32, extras: Extras<'_>) {
         // Ids count from 1; 0 is no task.
         self.tasks += 1;
         let id = TaskId(self.tasks);
@@ -182,7 +190,7 @@ impl<S: Sink> Converter<S> {
             tid: task.tid,
             parent: self.tree.parent_id(task),
             comm: &task.comm,
-            extras: Extras::NONE,
+            extras,
         };
         self.sink.take(&Record::Task(record));
     }

@@ -56,7 +56,7 @@ pub(crate) struct Image {
     contents: Vec<u8>,
     /// True if it is a file that could not be opened.
     pub(super) is_unread: bool,
-    pub(super) elf: Option<Elf>,
+    pub(crate) elf: Option<Elf>,
     /// The file, held open until the first frame in the image, if copies are kept.
     pub(super) to_copy: Option<File>,
     /// True if a copy was requested: there is a frame in the image.
