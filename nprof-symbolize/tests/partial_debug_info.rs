@@ -5,7 +5,7 @@
 mod fixture;
 
 use fixture::{AREA, Binary, Places, area, is_complete, names, run_in, sources, stream, symbolize};
-use nprof_stream::{Encoding, Status};
+use nprof_stream::{Encoding, Reader, Record, Status};
 
 /// gcc gives each type unit a `.debug_info.dwo` section, before the one with the code.
 #[test]
@@ -74,4 +74,47 @@ fn names_of_line_tables_only_have_no_parentheses() {
     // Inlined, so that neither the symbol table nor -g1 has the parameters.
     assert!(names.contains("scaled"), "{names:?}");
     assert!(!names.iter().any(|name| name.starts_with("scaled(")), "{names:?}");
+}
+
+#[test]
+fn functions_have_the_lines_at_which_they_begin() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    // Two functions of one name, and one that is inlined.
+    let source = |lines: usize, name: &str| {
+        format!(
+            "{}static inline int twice(int n) {{\n return n * n;\n}}\n\
+             __attribute__((noinline)) static int same(int n) {{\n return twice(n) + 1;\n}}\n\
+             int {name}(int n) {{ return same(n) + same(n + 1); }}\n",
+            "\n".repeat(lines)
+        )
+    };
+    std::fs::write(at.join("a.c"), source(0, "a")).unwrap();
+    std::fs::write(at.join("b.c"), source(10, "b")).unwrap();
+    run_in(at, "gcc -O2 -g -shared -fPIC -o @/l.so @/a.c @/b.c");
+    let binary = Binary::read(&at.join("l.so"));
+    let functions = |args: &[&str], input: &[u8]| {
+        let output = symbolize(args, input);
+        assert!(output.status.success(), "{output:?}");
+        let mut functions = Vec::new();
+        let mut reader = Reader::new(&*output.stdout);
+        while let Some(record) = reader.next().unwrap() {
+            if let Record::Function(function) = record {
+                let name = String::from_utf8_lossy(function.name).into_owned();
+                functions.push((name, function.start_line()));
+            }
+        }
+        functions.sort();
+        functions.retain(|(name, _)| ["a", "b", "same", "twice"].contains(&name.as_str()));
+        (functions, output.stdout)
+    };
+    let input = stream(&[Places::of(&binary, &binary.addresses(1))], Encoding::Binary);
+    let (named, output) = functions(&[], &input);
+    let expected = [("a", 7), ("b", 17), ("same", 4), ("same", 14), ("twice", 1), ("twice", 11)];
+    let expected = expected.map(|(name, line)| (name.to_owned(), line));
+    assert_eq!(named, expected);
+    // They stay if the stream is symbolized again.
+    assert_eq!(functions(&[], &output).0, expected);
+    let without = functions(&["--no-lines"], &input).0;
+    assert!(without.iter().all(|(_, line)| *line == 0), "{without:?}");
 }

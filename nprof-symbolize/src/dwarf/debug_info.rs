@@ -48,6 +48,8 @@ pub(crate) struct Call {
     pub(crate) line: u32,
     /// The column, 0 when unknown.
     pub(crate) column: u32,
+    /// The line at which the function begins, 0 when unknown.
+    pub(crate) start_line: u32,
 }
 
 /// The calls at an address.
@@ -265,12 +267,12 @@ impl Dwarf {
                 let origin = call.origin.map(|origin| target(file, origin));
                 // Without an origin, the call itself may have a name.
                 let (file, entry) = origin.unwrap_or((file, inlined.entry(call)));
-                let inner = inner.in_function(self.name(file, entry, None, note));
+                let inner = self.call(inner, file, entry, None, note);
                 self.push_call(&mut calls, inner, last);
                 last = Some(InlinedAt { file, entry, line: call.line, column: call.column });
             }
         }
-        let outermost = line.in_function(self.name(file, entry, symbol, note));
+        let outermost = self.call(line, file, entry, symbol, note);
         self.push_call(&mut calls, outermost, last);
         self.count(&tables, &body);
         // A function without a name gives way to one of another unit that overlaps.
@@ -296,6 +298,22 @@ impl Dwarf {
         }
     }
 
+    /// Returns the call of the function of an entry at a line.
+    fn call(
+        &self,
+        line: SourceLine,
+        file: FileKind,
+        entry: u64,
+        symbol: Option<&[u8]>,
+        note: &mut dyn FnMut(DwarfError),
+    ) -> Call {
+        let function = self.name(file, entry, symbol, note);
+        // A line says nothing without its file.
+        let has_line = function.is_some() && line.file.is_some();
+        let start_line = if has_line { self.names.start_line(&self.units, file, entry) } else { 0 };
+        Call { start_line, ..line.in_function(function) }
+    }
+
     fn name(
         &self,
         file: FileKind,
@@ -315,7 +333,7 @@ impl Dwarf {
 
 impl SourceLine {
     fn in_function(self, function: Option<Arc<[u8]>>) -> Call {
-        Call { function, file: self.file, line: self.line, column: self.column }
+        Call { function, file: self.file, line: self.line, column: self.column, start_line: 0 }
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct FunctionNames {
     /// The functions that have their name from the symbol table: each of their addresses would
     /// read their entries again.
     from_symbols: RefCell<FxHashSet<(FileKind, u64)>>,
-    /// The lines and columns at which functions are declared that were inlined into themselves.
+    /// The lines and columns at which functions are declared.
     declared_at: RefCell<FxHashMap<(FileKind, u64), (u32, u32)>>,
     bytes: Cell<usize>,
 }
@@ -133,11 +133,19 @@ impl FunctionNames {
         if line == 0 || column == 0 {
             return false;
         }
-        let place = *self.declared_at.borrow_mut().entry((file, entry)).or_insert_with(|| {
+        self.declared_at(units, file, entry) == (line, column)
+    }
+
+    /// Returns the line at which the function of an entry begins, 0 when unknown.
+    pub(crate) fn start_line(&self, units: &UnitCache, file: FileKind, entry: u64) -> u32 {
+        self.declared_at(units, file, entry).0
+    }
+
+    fn declared_at(&self, units: &UnitCache, file: FileKind, entry: u64) -> (u32, u32) {
+        *self.declared_at.borrow_mut().entry((file, entry)).or_insert_with(|| {
             self.bytes.set(self.bytes.get() + ENTRY);
             declared_at(units, file, entry).unwrap_or_default()
-        });
-        place == (line, column)
+        })
     }
 
     /// Returns the memory it takes, in bytes.

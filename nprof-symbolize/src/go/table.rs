@@ -96,6 +96,7 @@ struct Function {
     inlined: PcValues,
     /// The file offset of its tree of inlined calls.
     tree: Option<u64>,
+    start_line: u32,
 }
 
 /// The numbers of a function's record (`runtime._func`).
@@ -112,6 +113,8 @@ struct Record {
     inlined: u32,
     /// The tree of inlined calls: an offset or an address. None if there is none.
     tree: Option<u64>,
+    /// The line at which it begins, 0 before Go 1.20.
+    start_line: u32,
 }
 
 /// An inlined call in a tree.
@@ -121,6 +124,8 @@ struct TreeEntry {
     name: u32,
     /// The distance of an instruction at the call from the start of the function.
     call: u32,
+    /// The line at which the function begins, 0 before Go 1.20.
+    start_line: u32,
 }
 
 impl GoTable {
@@ -216,11 +221,14 @@ impl GoTable {
             let inlined = function
                 .tree
                 .and_then(|tree| self.tree_entry(tree, function.inlined.at(distance)?));
-            let name = match &inlined {
-                Some(entry) => self.string(self.names_at(entry.name)),
-                None => self.string(function.name),
+            let (name, start_line) = match &inlined {
+                Some(entry) => (self.names_at(entry.name), entry.start_line),
+                None => (function.name, function.start_line),
             };
-            calls.push(self.call(&function, distance, name));
+            let call = self.call(&function, distance, self.string(name));
+            // A line says nothing without its file.
+            let start_line = if call.file.is_some() { start_line } else { 0 };
+            calls.push(Call { start_line, ..call });
             let Some(entry) = inlined else { break };
             distance = entry.call.into();
         }
@@ -258,7 +266,7 @@ impl GoTable {
         let file = function.files.at(distance).and_then(|file| self.path(function, file));
         // A line says nothing without its file.
         let line = line.filter(|_| file.is_some()).unwrap_or(0);
-        Call { function: name, file, line, column: 0 }
+        Call { function: name, file, line, ..Call::default() }
     }
 
     /// Returns the function that covers an address, decoded.
@@ -287,6 +295,7 @@ impl GoTable {
             lines: self.values(record.lines),
             inlined: self.values(record.inlined),
             tree: record.tree.and_then(|tree| self.tree_offset(self.trees, tree)),
+            start_line: record.start_line,
         })
     }
 
@@ -315,7 +324,8 @@ impl GoTable {
         // The first field is an address, since Go 1.18 an offset; the other fields have 32 bits.
         let first = version.number_bytes() as u64;
         let fields = self.numbers::<9>(at + first)?;
-        let [name, _, _, _, files, lines, values, unit, _] = fields;
+        let [name, _, _, _, files, lines, values, unit, begin] = fields;
+        let start_line = if version == Version::Go1_20 { begin } else { 0 };
         // The file numbers of Go up to 1.15 belong to the whole program.
         let unit = if version == Version::Go1_2 { 0 } else { unit };
         let counts_at = at
@@ -346,7 +356,7 @@ impl GoTable {
             let [offset] = self.numbers(data_at + 4 * TREE)?;
             Some(offset.into()).filter(|_| offset != u32::MAX)
         };
-        Some(Record { name, files, lines, unit, inlined, tree })
+        Some(Record { name, files, lines, unit, inlined, tree, start_line })
     }
 
     /// Returns the file offset of a tree.
@@ -363,11 +373,11 @@ impl GoTable {
     fn tree_entry(&self, tree: u64, index: u32) -> Option<TreeEntry> {
         let index = u64::from(index);
         if self.header.version == Version::Go1_20 {
-            let [_, name, call, _] = self.numbers(tree.checked_add(index * 16)?)?;
-            return Some(TreeEntry { name, call });
+            let [_, name, call, start_line] = self.numbers(tree.checked_add(index * 16)?)?;
+            return Some(TreeEntry { name, call, start_line });
         }
         let [_, _, _, name, call] = self.numbers(tree.checked_add(index * 20)?)?;
-        Some(TreeEntry { name, call })
+        Some(TreeEntry { name, call, start_line: 0 })
     }
 
     /// True if the first trees have inlined calls with whole names and places inside the function.

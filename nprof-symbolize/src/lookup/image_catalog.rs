@@ -395,8 +395,9 @@ fn intern_code(names: &mut Interner, code: FunctionCode) -> InternedCode {
 }
 
 fn intern_call(names: &mut Interner, call: &Call) -> InternedLine {
+    let function = call.function.as_deref().map_or(0, |name| names.function(name));
     InternedLine {
-        function: call.function.as_deref().map_or(0, |name| names.function(name)),
+        function: names.at_line(function, call.start_line),
         file: call.file.as_deref().map_or(0, |path| names.file(path)),
         line: call.line,
         column: call.column,

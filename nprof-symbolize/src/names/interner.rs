@@ -13,6 +13,14 @@ pub(crate) struct FunctionName {
     pub(crate) shown: Box<[u8]>,
     /// The linkage name, empty if it is the same.
     pub(crate) linkage: Box<[u8]>,
+    /// The line at which it begins, 0 if unknown: functions of one name can be several.
+    pub(crate) start_line: u32,
+}
+
+impl FunctionName {
+    fn new(shown: &[u8], linkage: &[u8]) -> Self {
+        Self { shown: shown.into(), linkage: linkage.into(), start_line: 0 }
+    }
 }
 
 /// Names, numbered from 1 for the whole run; 0 is none.
@@ -25,6 +33,8 @@ pub(crate) struct Interner {
     by_shown: FxHashMap<Box<[u8]>, u32>,
     files: Vec<Box<[u8]>>,
     by_path: FxHashMap<Box<[u8]>, u32>,
+    /// By the number of a function without a line, and by its line.
+    by_line: FxHashMap<(u32, u32), u32>,
     key: Key,
 }
 
@@ -51,8 +61,8 @@ impl Interner {
         }
         let name = match demangle(linkage, self.style) {
             // Most C names: stored once.
-            Cow::Borrowed(same) => FunctionName { shown: same.into(), linkage: Box::default() },
-            Cow::Owned(shown) => FunctionName { shown: shown.into(), linkage: linkage.into() },
+            Cow::Borrowed(same) => FunctionName::new(same, b""),
+            Cow::Owned(shown) => FunctionName::new(&shown, linkage),
         };
         // The input may have defined it.
         let known = self.by_shown.get(self.key.of(&name.shown, &name.linkage)).copied();
@@ -70,7 +80,9 @@ impl Interner {
     /// that in every report.
     pub(crate) fn mismatched(&mut self, number: u32) -> u32 {
         let Some(known) = self.function_name(number).cloned() else { return number };
-        self.with_linkage(&[&known.shown, &b" [mismatch]"[..]].concat(), &known.linkage)
+        let shown = [&known.shown, &b" [mismatch]"[..]].concat();
+        let number = self.with_linkage(&shown, &known.linkage);
+        self.at_line(number, known.start_line)
     }
 
     /// Returns the number of a function by both names, as the input defines it.
@@ -83,10 +95,25 @@ impl Interner {
         let is_same = |name: &FunctionName| (&*name.shown, &*name.linkage) == (shown, linkage);
         // A lookup may have given it the same names.
         let same = found.filter(|&&found| is_same(&self.functions[found as usize - 1])).copied();
-        let name = || FunctionName { shown: shown.into(), linkage: linkage.into() };
+        let name = || FunctionName::new(shown, linkage);
         let number = same.unwrap_or_else(|| push(&mut self.functions, name()));
         self.by_shown.insert(key.into(), number);
         number
+    }
+
+    /// Returns the number of a function that begins at a line, by its number without one.
+    pub(crate) fn at_line(&mut self, number: u32, start_line: u32) -> u32 {
+        if start_line == 0 {
+            return number;
+        }
+        if let Some(&known) = self.by_line.get(&(number, start_line)) {
+            return known;
+        }
+        let Some(name) = self.function_name(number) else { return number };
+        let name = FunctionName { start_line, ..name.clone() };
+        let at_line = push(&mut self.functions, name);
+        self.by_line.insert((number, start_line), at_line);
+        at_line
     }
 
     /// Returns the number of a source file.
@@ -150,5 +177,18 @@ mod tests {
         assert_ne!(names.with_linkage(b"a\0b", b""), names.with_linkage(b"a", b"b"));
         let file = names.file(b"/a.c");
         assert_eq!(names.path(file), Some(&b"/a.c"[..]));
+    }
+
+    #[test]
+    fn functions_of_one_name_differ_by_their_lines() {
+        let mut names = Interner::default();
+        let plain = names.function(b"f");
+        let [third, fourth] = [3, 4].map(|line| names.at_line(plain, line));
+        assert_eq!((names.at_line(plain, 3), names.at_line(plain, 0)), (third, plain));
+        assert!(third != fourth && third != plain);
+        assert_eq!(names.function(b"f"), plain);
+        let other = names.mismatched(third);
+        let name = names.function_name(other).unwrap();
+        assert_eq!((&*name.shown, name.start_line), (&b"f [mismatch]"[..], 3));
     }
 }

@@ -43,6 +43,7 @@ impl EpochNames {
         let keeps_id = match record {
             Record::Function(function) => {
                 let number = names.with_linkage(function.name, function.linkage);
+                let number = names.at_line(number, function.start_line());
                 self.input_functions.insert(function.id, number);
                 may_pass && !self.has_diverged && self.functions.define(number, function.id.0)
             }

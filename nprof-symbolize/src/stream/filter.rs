@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use nprof_object::ImageOffset;
 use nprof_stream::{
-    Code, CodeRow, CodeRows, Extras, FileId, FrameId, Function, FunctionId, Line, Location,
-    Passthrough, Reader, Record, SourceFile, Status, Step, Writer,
+    Code, CodeRow, CodeRows, Extras, ExtrasBuilder, FileId, FrameId, Function, FunctionId, Line,
+    Location, Passthrough, Reader, Record, SourceFile, Status, Step, Writer,
 };
 
 use crate::lookup::image_catalog::ImageCatalog;
@@ -465,8 +465,12 @@ impl<W: Write> Filter<W> {
             return Ok(FunctionId::NONE);
         };
         if is_new {
-            let (name, linkage) = (&*name.shown, &*name.linkage);
-            let function = Function { id, name, linkage, extras: Extras::NONE };
+            let mut extras = ExtrasBuilder::new();
+            if name.start_line > 0 {
+                extras.add("line", name.start_line.to_string().as_bytes());
+            }
+            let (name, linkage, extras) = (&*name.shown, &*name.linkage, extras.extras());
+            let function = Function { id, name, linkage, extras };
             self.writer.write(&Record::Function(function))?;
         }
         Ok(id)

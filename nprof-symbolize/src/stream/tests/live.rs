@@ -83,6 +83,7 @@ fn result(offset: u64) -> LookupResult {
         file: Some(b"/a.c"[..].into()),
         line,
         column: 0,
+        start_line: 0,
     };
     let key = LookupKey { image: 0, offset: ImageOffset(offset), code: false };
     let calls = vec![call("inner", 3), call("outer", 5)];
