@@ -13,6 +13,8 @@ pub(crate) struct ImageDef {
     pub(crate) path: Vec<u8>,
     /// The runtime address of offset 0, of the kernel and its modules.
     pub(crate) base: Option<u64>,
+    /// The extra `load`; empty if it is unknown.
+    pub(crate) load: String,
 }
 
 /// A place in code, or the mark of an incomplete stack.
@@ -41,6 +43,15 @@ pub(crate) struct CallDef {
     pub(crate) file: Vec<u8>,
     /// The line, 0 if unknown.
     pub(crate) line: u32,
+    /// The line at which the function begins, 0 if unknown.
+    pub(crate) start_line: u32,
+}
+
+impl ImageDef {
+    /// Returns an image that is a file, or is called like one.
+    pub(crate) fn file(build_id: Vec<u8>, path: Vec<u8>) -> Self {
+        Self { kind: ImageKind::Elf, build_id, path, base: None, load: String::new() }
+    }
 }
 
 impl Place {
@@ -56,7 +67,7 @@ impl Place {
 }
 
 /// A process or thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskDef {
     /// The time of its start or first sight.
     pub(crate) time: u64,
@@ -68,4 +79,6 @@ pub(crate) struct TaskDef {
     pub(crate) parent: Option<u32>,
     /// Its name.
     pub(crate) comm: Vec<u8>,
+    /// The file that the process executes; empty if it is unknown, and of other threads than the first.
+    pub(crate) exe: Vec<u8>,
 }

@@ -22,7 +22,7 @@ pub(crate) struct Output<W: Write> {
     /// The calls of places; number 0 is no calls.
     calls: Vec<Vec<CallDef>>,
     call_numbers: FxHashMap<Vec<CallDef>, u32>,
-    function_ids: AssignedIds<Vec<u8>>,
+    function_ids: AssignedIds<(Vec<u8>, u32)>,
     file_ids: AssignedIds<Vec<u8>>,
     /// The ids of the epoch, by number of the image or task, and by place.
     image_ids: AssignedIds<u32>,
@@ -104,21 +104,35 @@ impl<W: Write> Output<W> {
         number
     }
 
-    /// Changes the name of a task; the file of an executed image is unknown.
+    /// Changes the name of a task.
     ///
     /// # Errors
     ///
     /// An error of the output.
-    pub(crate) fn rename(
+    pub(crate) fn rename(&mut self, time: u64, task: u32, comm: &[u8]) -> io::Result<()> {
+        self.tasks[task as usize].comm = comm.to_vec();
+        self.change(time, task, ChangeKind::Comm, comm, Extras::NONE)
+    }
+
+    /// Lets a task execute a file, of which the path is empty if it is unknown.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
+    pub(crate) fn execute(
         &mut self,
         time: u64,
         task: u32,
         comm: &[u8],
-        is_exec: bool,
+        exe: &[u8],
     ) -> io::Result<()> {
-        self.tasks[task as usize].comm = comm.to_vec();
-        let kind = if is_exec { ChangeKind::Exec } else { ChangeKind::Comm };
-        self.change(time, task, kind, comm)
+        let known = &mut self.tasks[task as usize];
+        (known.comm, known.exe) = (comm.to_vec(), exe.to_vec());
+        let mut extras = ExtrasBuilder::new();
+        if !exe.is_empty() {
+            extras.add("exe", exe);
+        }
+        self.change(time, task, ChangeKind::Exec, comm, extras.extras())
     }
 
     /// Ends a task, of which the status is unknown.
@@ -127,20 +141,21 @@ impl<W: Write> Output<W> {
     ///
     /// An error of the output.
     pub(crate) fn exit(&mut self, time: u64, task: u32) -> io::Result<()> {
-        self.change(time, task, ChangeKind::Exit, b"")
+        self.change(time, task, ChangeKind::Exit, b"", Extras::NONE)
     }
 
-    fn change(&mut self, time: u64, task: u32, kind: ChangeKind, value: &[u8]) -> io::Result<()> {
+    fn change(
+        &mut self,
+        time: u64,
+        task: u32,
+        kind: ChangeKind,
+        value: &[u8],
+        extras: Extras<'_>,
+    ) -> io::Result<()> {
         // A task without samples so far is defined with its last name.
         let Some(id) = self.task_ids.get(&task).map(TaskId) else { return Ok(()) };
         let time = self.in_order(time, false);
-        self.writer.write(&Record::Change(Change {
-            time,
-            task: id,
-            kind,
-            value,
-            extras: Extras::NONE,
-        }))
+        self.writer.write(&Record::Change(Change { time, task: id, kind, value, extras }))
     }
 
     /// Notes lost samples.
@@ -214,10 +229,15 @@ impl<W: Write> Output<W> {
             Assigned::Exhausted => return Ok(TaskId::NONE),
             Assigned::New(id) => TaskId(id),
         };
-        let TaskDef { time, pid, tid, parent, ref comm } = self.tasks[task as usize];
+        let TaskDef { time, pid, tid, parent, ref comm, ref exe } = self.tasks[task as usize];
         // Only a parent that is defined already: definitions do not recur.
         let parent = parent.and_then(|parent| self.task_ids.get(&parent)).unwrap_or_default();
-        let (parent, extras) = (TaskId(parent), Extras::NONE);
+        let parent = TaskId(parent);
+        let mut extras = ExtrasBuilder::new();
+        if !exe.is_empty() {
+            extras.add("exe", exe);
+        }
+        let extras = extras.extras();
         self.writer.write(&Record::Task(Task { id, time, pid, tid, parent, comm, extras }))?;
         Ok(id)
     }
@@ -280,16 +300,20 @@ impl<W: Write> Output<W> {
         }
         let mut lines = Vec::new();
         // Functions and files must be defined before the location.
-        for CallDef { name, file, line } in self.calls[calls as usize].clone() {
-            let function = FunctionId(match self.function_ids.assign(name.clone()) {
+        for CallDef { name, file, line, start_line } in self.calls[calls as usize].clone() {
+            let function = FunctionId(match self.function_ids.assign((name.clone(), start_line)) {
                 Assigned::Known(id) => id,
                 Assigned::Exhausted => 0,
                 Assigned::New(id) => {
+                    let mut extras = ExtrasBuilder::new();
+                    if start_line > 0 {
+                        extras.add("line", start_line.to_string().as_bytes());
+                    }
                     let function = Function {
                         id: FunctionId(id),
                         name: &name,
                         linkage: b"",
-                        extras: Extras::NONE,
+                        extras: extras.extras(),
                     };
                     self.writer.write(&Record::Function(function))?;
                     id
@@ -322,10 +346,13 @@ impl<W: Write> Output<W> {
             Assigned::Exhausted => return Ok(ImageId::NONE),
             Assigned::New(id) => ImageId(id),
         };
-        let ImageDef { kind, ref build_id, ref path, base } = self.images[image as usize];
+        let ImageDef { kind, ref build_id, ref path, base, ref load } = self.images[image as usize];
         let mut extras = ExtrasBuilder::new();
         if let Some(base) = base {
             extras.add("base", format!("{base:#x}").as_bytes());
+        }
+        if !load.is_empty() {
+            extras.add("load", load.as_bytes());
         }
         let build_id = &build_id[..build_id.len().min(limits::BUILD_ID)];
         let extras = extras.extras();

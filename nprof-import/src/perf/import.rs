@@ -284,7 +284,7 @@ impl<W: Write> Importer<W> {
         let Some(output) = &mut self.output else { return Ok(()) };
         let attribute = &self.attributes[content.attribute];
         let stack = self.machine.stack(content, attribute, architecture);
-        let task = self.machine.task_of(time, content.pid, content.tid, output);
+        let task = self.machine.task_of(time, content.pid, content.tid, output)?;
         let sample = Sample {
             time,
             // Attributes of a pipe that come after the first sample have no event.

@@ -32,6 +32,8 @@ struct Thread {
     parent: u32,
     /// Its number in the output. None without a sample so far.
     number: Option<u32>,
+    /// The time of an exec that is not written yet: the record of its mapping has the path.
+    exec: Option<u64>,
 }
 
 /// The state of the recorded machine.
@@ -47,6 +49,8 @@ pub(super) struct Machine {
     image_numbers: FxHashMap<(ImageDef, Option<u64>), u32>,
     /// The number of images that the output knows.
     defined: usize,
+    /// The images that processes execute, by process id.
+    programs: FxHashMap<u32, u32>,
     /// By thread id.
     threads: FxHashMap<u32, Thread>,
     /// The number of threads by process.
@@ -79,20 +83,32 @@ impl Machine {
     ) -> io::Result<()> {
         match content {
             Content::Mmap(mmap) => {
+                let pid = mmap.pid;
                 self.map(mmap, build_ids);
                 if let Some(output) = output {
                     self.define_images(output);
+                    if self.programs.contains_key(&pid) {
+                        self.write_exec(pid, output)?;
+                    }
                 }
             }
             Content::Comm { pid, tid, name, is_exec } => {
                 // The mappings of the executed file follow.
                 if is_exec {
                     self.spaces.clear(pid);
+                    self.programs.remove(&pid);
                 }
+                let Some(output) = output else {
+                    self.thread(time, pid, tid).comm = name;
+                    return Ok(());
+                };
+                self.write_exec(tid, output)?;
                 let thread = self.thread(time, pid, tid);
                 thread.comm.clone_from(&name);
-                if let (Some(number), Some(output)) = (thread.number, output) {
-                    output.rename(time, number, &name, is_exec)?;
+                match thread.number {
+                    Some(_) if is_exec => thread.exec = Some(time),
+                    Some(number) => output.rename(time, number, &name)?,
+                    None => {}
                 }
             }
             // The kernel writes no mappings for a child: it has those of its parent.
@@ -102,15 +118,19 @@ impl Machine {
                 self.end(tid);
                 if is_copy && pid != parent_pid {
                     self.spaces.fork(parent_pid, pid);
+                    if let Some(&program) = self.programs.get(&parent_pid) {
+                        self.programs.insert(pid, program);
+                    }
                 }
                 let thread = self.thread(time, pid, tid);
                 thread.parent = if tid == pid { parent_pid } else { pid };
                 thread.comm = comm.unwrap_or_default();
             }
             Content::Exit { tid, .. } => {
-                let number = self.threads.get(&tid).and_then(|thread| thread.number);
-                if let (Some(number), Some(output)) = (number, output) {
-                    output.exit(time, number)?;
+                if let Some(output) = output {
+                    self.write_exec(tid, output)?;
+                    let number = self.threads.get(&tid).and_then(|thread| thread.number);
+                    number.map_or(Ok(()), |number| output.exit(time, number))?;
                 }
                 self.end(tid);
             }
@@ -121,10 +141,21 @@ impl Machine {
 
     /// Passes new images to the output, which numbers them in this order.
     pub(super) fn define_images<W: Write>(&mut self, output: &mut Output<W>) {
-        for image in &self.images[self.defined..] {
-            output.image(image.clone());
+        for (image, &inode) in self.images.iter().zip(&self.inodes).skip(self.defined) {
+            let has_file = matches!(image.kind, ImageKind::Elf | ImageKind::Vdso);
+            let load = if has_file { self.files.load(image, inode) } else { String::new() };
+            output.image(ImageDef { load, ..image.clone() });
         }
         self.defined = self.images.len();
+    }
+
+    /// Writes the exec of a thread that was not written yet, if there is one, with the file if it is mapped.
+    fn write_exec<W: Write>(&mut self, tid: u32, output: &mut Output<W>) -> io::Result<()> {
+        let Some(thread) = self.threads.get_mut(&tid) else { return Ok(()) };
+        let (Some(time), Some(number)) = (thread.exec.take(), thread.number) else { return Ok(()) };
+        let program = self.programs.get(&thread.pid);
+        let exe = program.map_or(&[][..], |&image| &self.images[image as usize].path);
+        output.execute(time, number, &thread.comm, exe)
     }
 
     fn thread(&mut self, time: u64, pid: u32, tid: u32) -> &mut Thread {
@@ -133,7 +164,7 @@ impl Machine {
             // As perf names threads without a name.
             let comm = if tid == 0 { b"swapper".to_vec() } else { format!(":{tid}").into_bytes() };
             let parent = if tid == pid { 0 } else { pid };
-            Thread { pid, time, comm, parent, number: None }
+            Thread { pid, time, comm, parent, number: None, exec: None }
         })
     }
 
@@ -145,26 +176,38 @@ impl Machine {
             if *count == 0 {
                 self.counts.remove(&thread.pid);
                 self.spaces.clear(thread.pid);
+                self.programs.remove(&thread.pid);
             }
         }
     }
 
     /// Returns the number of the task of a sample.
+    ///
+    /// # Errors
+    ///
+    /// An error of the output.
     pub(super) fn task_of<W: Write>(
         &mut self,
         time: u64,
         pid: u32,
         tid: u32,
         output: &mut Output<W>,
-    ) -> u32 {
+    ) -> io::Result<u32> {
+        self.write_exec(tid, output)?;
         let parent = self.thread(time, pid, tid).parent;
         let parent = self.threads.get(&parent).and_then(|parent| parent.number);
         // Defined with its last name, at its first sample.
         let thread = self.thread(time, pid, tid);
         let (pid, time) = (thread.pid, thread.time);
-        *thread.number.get_or_insert_with(|| {
-            output.task(TaskDef { time, pid, tid, parent, comm: thread.comm.clone() })
-        })
+        if let Some(number) = thread.number {
+            return Ok(number);
+        }
+        let comm = thread.comm.clone();
+        let program = self.programs.get(&pid).filter(|_| pid == tid);
+        let exe = program.map_or(Vec::new(), |&image| self.images[image as usize].path.clone());
+        let number = output.task(TaskDef { time, pid, tid, parent, comm, exe });
+        self.thread(time, pid, tid).number = Some(number);
+        Ok(number)
     }
 
     fn map(&mut self, mmap: Mmap, build_ids: &FxHashMap<Vec<u8>, Vec<u8>>) {
@@ -181,7 +224,13 @@ impl Machine {
             _ => (start.wrapping_sub(file_offset), None),
         };
         let build_id = build_id.filter(|_| kind != ImageKind::Anonymous).unwrap_or_default();
-        let image = self.image(ImageDef { kind, build_id, path: name, base }, inode);
+        let load = String::new();
+        let image = self.image(ImageDef { kind, build_id, path: name, base, load }, inode);
+        // The kernel maps the program before its interpreter, and perf lists mappings of earlier processes by
+        // address: the program is the first one there, too.
+        if kind == ImageKind::Elf {
+            self.programs.entry(pid).or_insert(image);
+        }
         let mapping = Mapping { end: start.saturating_add(length), bias, image };
         match is_kernel {
             true => self.spaces.map_kernel(start, mapping),

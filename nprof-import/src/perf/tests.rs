@@ -125,7 +125,7 @@ fn records_become_a_stream_in_order_of_time() {
     assert!(imported.incomplete.is_none());
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('@')).collect();
     let expected = [
-        "T\t1\t1\t7\t7\t0\tprog\\nname",
+        "T\t1\t1\t7\t7\t0\tprog\\nname\texe=/bin/prog",
         "F\t1\t0\t0x5\tu,ra",
         "I\t1\telf\t-\t/bin/prog",
         "F\t2\t1\t0x220\tu,ra",
@@ -137,13 +137,40 @@ fn records_become_a_stream_in_order_of_time() {
         "N\t4\t0\t2\t4",
         "S\t30\t1\t1\t3\t5\t1000\t1",
         "L\t36\t0\t-\t0\t5\tring",
-        "T\t2\t35\t9\t9\t1\tprog\\nname",
+        "T\t2\t35\t9\t9\t1\tprog\\nname\texe=/bin/prog",
         "N\t6\t0\t4",
         "S\t40\t1\t2\t3\t6\t3000\t1",
     ];
     assert_eq!(lines, expected);
     assert!(text.contains("name=cpu-clock\tunit=ns\tmeasure=cpu-time\tfrequency=997"), "{text}");
     assert!(text.contains("@end\ttime=40\tsamples=3\trecords=16\tlost=5"), "{text}");
+}
+
+#[test]
+fn executed_file_is_the_first_one_that_is_mapped() {
+    // PERF_RECORD_MISC_COMM_EXEC.
+    let exec = 1 << 13;
+    let mut recording = Recording::new();
+    recording.event(3, exec, 1, &[7, 7], b"sh");
+    recording.mmap(7, 0x1000, 0x1000, 0, b"/bin/sh");
+    recording.sample(5, 7, 1, &[USER, 0x1010]);
+    recording.event(3, exec, 6, &[7, 7], b"prog");
+    recording.round();
+    let mapping = [&[7, 7, 0x1000, 0, 0x1000, 0, 0, 0][..], &[0; 6], &[5, 2]].concat();
+    recording.event(10, 2, 7, &mapping, b"/bin/prog");
+    recording.event(10, 2, 7, &mapping, b"/lib/ld.so");
+    // The exec of a file that was not mapped.
+    recording.event(3, exec, 8, &[7, 7], b"none");
+    recording.sample(9, 7, 1, &[USER, 0x1010]);
+    let (_, text) = imported(&recording.0).expect("it is valid");
+    let lines: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("T\t") || line.starts_with("X\t")).collect();
+    let expected = [
+        "T\t1\t1\t7\t7\t0\tsh\texe=/bin/sh",
+        "X\t6\t1\texec\tprog\texe=/bin/prog",
+        "X\t8\t1\texec\tnone",
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[test]

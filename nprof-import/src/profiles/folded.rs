@@ -5,7 +5,7 @@
 use std::io::{BufRead, Read, Write};
 
 use nprof_stream::escape::unescaped;
-use nprof_stream::{Event, Head, ImageKind, RunId, Sample, Step, Writer, limits};
+use nprof_stream::{Event, Head, RunId, Sample, Step, Writer, limits};
 use rustc_hash::FxHashMap;
 
 use super::error::Error;
@@ -28,9 +28,7 @@ pub(crate) fn import<W: Write>(
     // Their unit is not in the file.
     let event = Event { name: b"samples".to_vec(), unit: b"count".to_vec(), ..Event::default() };
     let event = output.event(event)?;
-    let path = b"[folded]".to_vec();
-    let kind = ImageKind::Elf;
-    let image = output.image(ImageDef { kind, build_id: Vec::new(), path, base: None });
+    let image = output.image(ImageDef::file(Vec::new(), b"[folded]".to_vec()));
     let mut places: FxHashMap<Vec<u8>, Place> = FxHashMap::default();
     let mut tasks: FxHashMap<Vec<u8>, u32> = FxHashMap::default();
     let (mut line, mut number) = (Vec::new(), 0);
@@ -52,7 +50,7 @@ pub(crate) fn import<W: Write>(
         let task = match tasks.get(&comm) {
             Some(&task) => task,
             None => {
-                let task = TaskDef { time: 0, pid: 0, tid: 0, parent: None, comm: comm.clone() };
+                let task = TaskDef { comm: comm.clone(), ..TaskDef::default() };
                 *tasks.entry(comm).or_insert(output.task(task))
             }
         };

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use anyhow::bail;
 use nprof_object::maps::{Mapping, mappings};
 use nprof_object::path::without_deleted;
-use nprof_stream::{Event, Head, ImageKind, Measure, RunId, Sample, Step, Writer};
+use nprof_stream::{Event, Head, Measure, RunId, Sample, Step, Writer};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::error::Error;
@@ -79,7 +79,7 @@ pub(crate) fn import<W: Write>(
         ..Event::default()
     })?;
     let comm = command.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
-    let task = output.task(TaskDef { time: 0, pid: 0, tid: 0, parent: None, comm });
+    let task = output.task(TaskDef { comm, exe: command, ..TaskDef::default() });
     let mut images: FxHashMap<&[u8], u32> = FxHashMap::default();
     for (count, addresses) in samples {
         let mut stack = Vec::with_capacity(addresses.len());
@@ -88,10 +88,8 @@ pub(crate) fn import<W: Write>(
             let found = after.checked_sub(1).map(|index| &maps[index]);
             let place = match found.filter(|mapping| address < mapping.end.0) {
                 Some(mapping) => {
-                    let new = || {
-                        let (kind, path) = (ImageKind::Elf, path_of(mapping).to_vec());
-                        output.image(ImageDef { kind, build_id: Vec::new(), path, base: None })
-                    };
+                    let new =
+                        || output.image(ImageDef::file(Vec::new(), path_of(mapping).to_vec()));
                     let image = *images.entry(path_of(mapping)).or_insert_with(new);
                     Place::in_image(image, mapping.offset.0.wrapping_add(address - mapping.start.0))
                 }

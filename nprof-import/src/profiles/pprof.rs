@@ -10,7 +10,7 @@ use anyhow::bail;
 use flate2::read::MultiGzDecoder;
 use nprof_pprof::{Location, Profile, ValueType, decoded_bytes};
 use nprof_stream::{
-    Event, EventId, ExtrasBuilder, Head, ImageKind, Mark, Measure, RunId, Sample, Step, Writer,
+    Event, EventId, ExtrasBuilder, Head, Mark, Measure, RunId, Sample, Step, Writer,
 };
 use prost::Message;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -165,7 +165,7 @@ struct Importer<'a, W: Write> {
     functions: FxHashMap<u64, &'a nprof_pprof::Function>,
     mappings: FxHashMap<u64, &'a nprof_pprof::Mapping>,
     places: FxHashMap<u64, Place>,
-    images: FxHashMap<u64, u32>,
+    images: FxHashMap<(&'a str, &'a str), u32>,
     tasks: FxHashMap<(u32, u32, Vec<u8>), u32>,
 }
 
@@ -239,14 +239,15 @@ impl<'a, W: Write> Importer<'a, W> {
         let find = |key: &str| sample.label.iter().find(|label| self.strings.get(label.key) == key);
         let number = |key| find(key).and_then(|label| u32::try_from(label.num).ok()).unwrap_or(0);
         let program = self.profile.mapping.first();
-        let program = program.map_or("", |first| self.strings.get(first.filename));
-        let program = program.rsplit('/').next().unwrap_or_default();
+        let exe = program.map_or("", |first| self.strings.get(first.filename));
+        let program = exe.rsplit('/').next().unwrap_or_default();
         let comm = find("comm").map_or(program, |label| self.strings.get(label.str));
         let (pid, tid, comm) = (number("pid"), number("tid"), comm.as_bytes().to_vec());
-        *self
-            .tasks
-            .entry((pid, tid, comm.clone()))
-            .or_insert_with(|| self.output.task(TaskDef { time: 0, pid, tid, parent: None, comm }))
+        // The first mapping is the program (profile.proto).
+        let exe = if pid == tid { exe.as_bytes().to_vec() } else { Vec::new() };
+        *self.tasks.entry((pid, tid, comm.clone())).or_insert_with(|| {
+            self.output.task(TaskDef { pid, tid, comm, exe, ..TaskDef::default() })
+        })
     }
 
     fn place(&mut self, id: u64) -> Place {
@@ -269,6 +270,7 @@ impl<'a, W: Write> Importer<'a, W> {
                 name: self.strings.get(function.name).as_bytes().to_vec(),
                 file: self.strings.get(function.filename).as_bytes().to_vec(),
                 line: u32::try_from(line.line).unwrap_or(0),
+                start_line: u32::try_from(function.start_line).unwrap_or(0),
             })
         };
         let calls: Vec<CallDef> = location.line.iter().filter_map(call).collect();
@@ -298,13 +300,13 @@ impl<'a, W: Write> Importer<'a, W> {
             _ => location.id,
         };
         let strings = self.strings;
-        let image = *self.images.entry(location.mapping_id).or_insert_with(|| {
-            let path = mapping.map_or("", |mapping| strings.get(mapping.filename));
+        let path = mapping.map_or("", |mapping| strings.get(mapping.filename));
+        let build_id = mapping.map_or("", |mapping| strings.get(mapping.build_id));
+        // Each segment of a file is a mapping.
+        let image = *self.images.entry((path, build_id)).or_insert_with(|| {
             let path = if path.is_empty() { "[pprof]" } else { path };
-            let build_id = mapping.map_or("", |mapping| strings.get(mapping.build_id));
-            let (kind, path) = (ImageKind::Elf, path.as_bytes().to_vec());
             let build_id = hexadecimal(build_id).unwrap_or_default();
-            self.output.image(ImageDef { kind, build_id, path, base: None })
+            self.output.image(ImageDef::file(build_id, path.as_bytes().to_vec()))
         });
         (image, offset)
     }

@@ -78,6 +78,15 @@ impl ImageFiles {
         }
     }
 
+    /// Returns the loaded segments of an image, as the extra of its definition. Empty if its file cannot be
+    /// used, which is no problem here.
+    pub(crate) fn load(&self, image: &ImageDef, inode: Option<u64>) -> String {
+        match find(image, inode, self.symfs.as_deref(), self.cache.as_deref()) {
+            Found::Code(code) => code.elf().load().unwrap_or_default(),
+            Found::Lacking(_) => String::new(),
+        }
+    }
+
     /// Counts the memory of a file that is used next, and drops the tables of the others if all take too
     /// much.
     fn count(&mut self, at: usize) {
@@ -168,7 +177,7 @@ mod tests {
 
     fn image(path: &Path, build_id: &[u8]) -> ImageDef {
         let path = path.as_os_str().as_bytes().to_vec();
-        ImageDef { kind: ImageKind::Elf, build_id: build_id.to_vec(), path, base: None }
+        ImageDef::file(build_id.to_vec(), path)
     }
 
     #[test]
