@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nprof_stream::Event;
+use nprof_stream::{Event, LoadSegment};
 
 /// All samples of the streams that were read.
 #[derive(Clone, Debug, Default)]
@@ -103,6 +103,27 @@ pub(crate) struct Image {
     pub(crate) is_symbolized: bool,
     /// The highest offset of its frames.
     pub(crate) last_offset: u64,
+    /// Its loaded segments; empty if they are unknown.
+    pub(crate) load: Vec<LoadSegment>,
+}
+
+impl Image {
+    /// Returns the index of the segment that has the code at an offset. None if no known one has it.
+    pub(crate) fn segment_of(&self, offset: u64) -> Option<usize> {
+        let has_code = |segment: &LoadSegment| {
+            segment.executable
+                && offset.checked_sub(segment.offset).is_some_and(|at| at < segment.size)
+        };
+        self.load.iter().position(has_code)
+    }
+
+    /// Returns the distance of the code at an offset from the first loaded byte, as the file is linked. None
+    /// without the segment.
+    pub(crate) fn relative_address(&self, offset: u64) -> Option<u64> {
+        let segment = self.load[self.segment_of(offset)?];
+        let first = self.load.iter().map(|segment| segment.address).min()?;
+        (segment.address - first).checked_add(offset - segment.offset)
+    }
 }
 
 /// A thread.
@@ -125,6 +146,8 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// Its source file; empty if unknown.
     pub(crate) file: String,
+    /// The line at which it begins, 0 if unknown.
+    pub(crate) start_line: u32,
     /// Its image. None for marks.
     pub(crate) image: Option<u32>,
 }
@@ -160,6 +183,19 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// Returns a frame in an image.
+    #[cfg(test)]
+    pub(crate) fn of_image(image: u32) -> Self {
+        Self {
+            image: Some(image),
+            offset: 0,
+            return_address: false,
+            category: Category::User,
+            is_named: None,
+            calls: Vec::new(),
+        }
+    }
+
     /// Returns the offset as the stream has it.
     pub(crate) fn raw_offset(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.return_address))
@@ -190,7 +226,7 @@ pub(crate) struct Stack {
 }
 
 /// A sample, or a sum of several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     /// The time; of a sum the beginning of its window, or 0.
     pub(crate) time: i64,

@@ -3,7 +3,7 @@
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels, OTHER, UNKNOWN};
 use nprof_stream::tables::{Call, NameId, Tables};
-use nprof_stream::{FrameId, ImageId, ImageKind, Mark, NodeId, TaskId};
+use nprof_stream::{FrameId, ImageId, ImageKind, LoadSegment, Mark, NodeId, TaskId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{self, Category, Interner, Stack};
@@ -55,7 +55,11 @@ struct ThreadKey {
 pub(super) struct Definitions {
     labels: Labels,
     images: Interner<ImageKey>,
+    /// The loaded segments of images.
+    loads: FxHashMap<u32, Vec<LoadSegment>>,
     functions: Interner<FunctionKey>,
+    /// The lines at which functions begin; 0 if they are unknown.
+    start_lines: Vec<u32>,
     frames: Interner<FrameKey>,
     stacks: Interner<Stack>,
     threads: Interner<ThreadKey>,
@@ -115,7 +119,7 @@ impl Definitions {
     }
 
     fn place_without_code(&mut self, name: NameId) -> u32 {
-        let function = self.functions.number(FunctionKey { name, file: None, image: None });
+        let function = self.function(FunctionKey { name, file: None, image: None }, 0);
         let calls = Box::new([model::CallSite { function, line: 0 }]);
         self.frames.number(FrameKey {
             image: None,
@@ -150,7 +154,8 @@ impl Definitions {
             let name = self.labels.label(tables, call, CallKey::Function);
             let file = tables.file(call.line.file).map(|file| tables.names.get(file));
             let file = file.map(|file| self.labels.names.intern(file));
-            let function = self.functions.number(FunctionKey { name, file, image });
+            let start_line = tables.start_line(call.line.function);
+            let function = self.function(FunctionKey { name, file, image }, start_line);
             calls.push(model::CallSite { function, line: call.line.line });
         }
         // profile.proto: the address of a caller may be in the middle of its call instruction.
@@ -159,6 +164,16 @@ impl Definitions {
         let is_named = entry.status.map(|_| entry.is_named());
         let calls = calls.into();
         self.frames.number(FrameKey { image, offset, return_address, category, is_named, calls })
+    }
+
+    fn function(&mut self, key: FunctionKey, start_line: u32) -> u32 {
+        let number = self.functions.number(key);
+        match self.start_lines.get_mut(number as usize) {
+            None => self.start_lines.push(start_line),
+            Some(known @ 0) => *known = start_line,
+            Some(_) => {}
+        }
+        number
     }
 
     fn image(&mut self, tables: &Tables, id: ImageId) -> Option<u32> {
@@ -177,7 +192,11 @@ impl Definitions {
         let path = self.labels.names.intern(tables.names.get(entry.path));
         let name = self.labels.names.intern(tables.names.get(entry.name));
         let build_id = entry.build_id.clone();
-        Some(self.images.number(ImageKey { kind: entry.kind, build_id, path, name }))
+        let number = self.images.number(ImageKey { kind: entry.kind, build_id, path, name });
+        if !entry.load.is_empty() {
+            self.loads.entry(number).or_insert_with(|| entry.load.to_vec());
+        }
+        Some(number)
     }
 
     /// Returns the number of a thread of a segment. `to_utc` converts the times of the segment.
@@ -223,12 +242,17 @@ impl Definitions {
         for &image in &self.symbolized {
             profile.images[image as usize].is_symbolized = true;
         }
-        let function = |key: &FunctionKey| model::Function {
+        for (&image, load) in &self.loads {
+            profile.images[image as usize].load.clone_from(load);
+        }
+        let function = |(key, &start_line): (&FunctionKey, &u32)| model::Function {
             name: text(key.name),
             file: key.file.map_or(String::new(), &text),
+            start_line,
             image: key.image,
         };
-        profile.functions = self.functions.values().iter().map(function).collect();
+        let functions = self.functions.values().iter().zip(&self.start_lines);
+        profile.functions = functions.map(function).collect();
         profile.frames = self.frames.values().iter().map(frame_of).collect();
         profile.stacks = self.stacks.values().to_vec();
         let threads = self.threads.values().iter().zip(&self.thread_facts);
@@ -258,7 +282,7 @@ fn image_of(key: &ImageKey, text: &impl Fn(NameId) -> String) -> model::Image {
     let build_id = key.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (path, name) = (text(key.path), text(key.name));
     let kind = key.kind.word().unwrap_or("other");
-    model::Image { kind, path, name, build_id, is_symbolized: false, last_offset: 0 }
+    model::Image { kind, path, name, build_id, ..model::Image::default() }
 }
 
 fn frame_of(key: &FrameKey) -> model::Frame {

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::definitions::Definitions;
 use super::pending::{Pending, PendingKey, PendingSample};
 use super::runs::Runs;
-use crate::model::{self, Loss};
+use crate::model::{self, Begun, Loss, Programs};
 
 /// The choice between all samples and their sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +96,7 @@ pub(crate) struct ProfileReader {
     segment: u32,
     /// The difference of the time of day and the clock of the segment.
     to_utc: i64,
-    /// The path of the program that a command executed first.
-    exe: Option<String>,
+    programs: Programs,
     sampling: Sampling,
 }
 
@@ -120,7 +119,7 @@ impl ProfileReader {
             span: None,
             segment: 0,
             to_utc: 0,
-            exe: None,
+            programs: Programs::default(),
             sampling,
         }
     }
@@ -181,8 +180,14 @@ impl ProfileReader {
                 self.note_lost(lost);
             }
             Record::End(end) => self.note_time(end.time),
-            Record::Change(change) if change.kind == ChangeKind::Exec && self.exe.is_none() => {
-                self.exe = change.extras.get("exe").map(|exe| escaped(&exe));
+            Record::Change(change) if change.kind == ChangeKind::Exec => {
+                let exe = change.extras.get("exe").map(|exe| escaped(&exe));
+                let pid = self.tables.task(change.task).map_or(0, |task| task.pid);
+                self.programs.add(exe, Begun::Recorded((self.segment, pid)));
+            }
+            Record::Task(task) => {
+                let exe = task.extras.get("exe").map(|exe| escaped(&exe));
+                self.programs.add(exe, Begun::Before);
             }
             _ => {}
         }
@@ -344,7 +349,7 @@ impl ProfileReader {
         self.definitions.finish(&mut profile);
         // Streams of one time, and samples that came late.
         profile.samples.sort_by_key(|sample| sample.time);
-        profile.put_program_first(self.exe.as_deref());
+        profile.put_program_first(&self.programs);
         profile
     }
 }

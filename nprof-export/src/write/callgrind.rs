@@ -44,7 +44,7 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             names.write(profile, callee, ["cob", "cfi", "cfn"], out)?;
             // The first cost is a number of samples of some event.
             let samples = costs.iter().step_by(2).max().copied().unwrap_or_default();
-            writeln!(out, "calls={samples} 0")?;
+            writeln!(out, "calls={samples} {}", callee.start_line)?;
             cost_line(line, costs, out)?;
         }
     }

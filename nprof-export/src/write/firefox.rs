@@ -1,9 +1,8 @@
 //! The Firefox Profiler: its processed profile format, version 49, which every later version of the
 //! profiler upgrades.
 //!
-//! A thread of the format has samples of one event: each event of a thread is a thread of its own. The
-//! format has addresses relative to the address at which a linker places an image; streams have file
-//! offsets. So frames have no addresses.
+//! A thread of the format has samples of one event: each event of a thread is a thread of its own.
+//! Addresses count from the first loaded byte of an image.
 
 mod categories;
 mod tables;

@@ -3,6 +3,7 @@
 //! Programs that read it join functions of one name in several images. Images get made-up addresses
 //! that do not overlap: a frame has one offset in its image, but another address in every process.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use flate2::Compression;
@@ -16,6 +17,9 @@ use crate::model::{Interner, Profile, Sample, count_name, unit_name, value_name}
 /// an ELF file, and it leaves address 0 unused.
 const ALIGNMENT: u64 = 1 << 21;
 
+/// The page size of most machines: the kernel maps whole pages.
+const PAGE: u64 = 4096;
+
 /// The number of samples in one part of the output.
 const PART: usize = 4096;
 
@@ -25,8 +29,8 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let mut out = GzEncoder::new(out, Compression::default());
     let mut strings = Strings::new();
     let mut part = head(profile, &mut strings);
-    let starts = mappings(profile, &mut strings, &mut part);
-    locations(profile, &starts, &mut strings, &mut part);
+    let placed = mappings(profile, &mut strings, &mut part);
+    locations(profile, &placed, &mut strings, &mut part);
     emit(&mut part, &mut out)?;
     for samples in sorted(profile).chunk_by(|a, b| row(a) == row(b)) {
         let sample = sample_of(profile, samples, &mut strings);
@@ -126,41 +130,71 @@ fn period(profile: &Profile, index: usize, event: &nprof_stream::Event) -> i64 {
     number(event.period.or_else(by_frequency).unwrap_or_else(mean)).max(1)
 }
 
-/// Adds a mapping for each image; returns their first addresses.
-fn mappings(profile: &Profile, strings: &mut Strings, part: &mut proto::Profile) -> Vec<u64> {
+/// The place of an image among the made-up addresses.
+struct Placed {
+    /// The address of offset 0.
+    start: u64,
+    /// The ids of its mappings, by the segment; None is the part of the file that is in no known segment.
+    mappings: BTreeMap<Option<usize>, u64>,
+}
+
+/// Adds the mappings of each image: its segments with frames, as the kernel maps them.
+fn mappings(profile: &Profile, strings: &mut Strings, part: &mut proto::Profile) -> Vec<Placed> {
     let mut has_lines = vec![false; profile.images.len()];
-    for frame in profile.frames.iter().filter(|frame| frame.calls.iter().any(|c| c.line > 0)) {
-        frame.image.iter().for_each(|&image| has_lines[image as usize] = true);
+    let mut segments = vec![BTreeSet::new(); profile.images.len()];
+    for frame in &profile.frames {
+        let Some(index) = frame.image.map(|image| image as usize) else { continue };
+        has_lines[index] |= frame.calls.iter().any(|call| call.line > 0);
+        segments[index].insert(profile.images[index].segment_of(frame.offset));
     }
-    let mut starts = Vec::with_capacity(profile.images.len());
-    let mut next = ALIGNMENT;
-    for ((image, has_lines), id) in profile.images.iter().zip(has_lines).zip(1..) {
+    let mut placed = Vec::with_capacity(profile.images.len());
+    let (mut next, mut id) = (ALIGNMENT, 0);
+    for ((image, has_lines), segments) in profile.images.iter().zip(has_lines).zip(segments) {
+        let pages = |segment: Option<usize>| {
+            let Some(segment) = segment.map(|index| image.load[index]) else {
+                return (0, image.last_offset.saturating_add(1));
+            };
+            let end = segment.offset.saturating_add(segment.size);
+            let first = segment.offset / PAGE * PAGE;
+            (first, end.checked_next_multiple_of(PAGE).unwrap_or(end))
+        };
+        let length = segments.iter().map(|&segment| pages(segment).1).max().unwrap_or_default();
         // Anonymous memory has addresses of its own; wrapped, they would overlap others.
-        let length = image.last_offset.saturating_add(1).checked_next_multiple_of(ALIGNMENT);
-        let end = length.and_then(|length| next.checked_add(length));
+        let end =
+            length.checked_next_multiple_of(ALIGNMENT).and_then(|size| next.checked_add(size));
         let start = if end.is_some() { next } else { 0 };
-        let limit = end.unwrap_or(u64::MAX);
         next = end.unwrap_or(next);
-        starts.push(start);
-        part.mapping.push(proto::Mapping {
-            id,
-            memory_start: start,
-            memory_limit: limit,
-            file_offset: 0,
-            filename: strings.index(&image.path),
-            build_id: strings.index(&image.build_id),
-            // Otherwise pprof would look for the symbols on its own machine.
-            has_functions: image.is_symbolized,
-            has_filenames: image.is_symbolized && has_lines,
-            has_line_numbers: image.is_symbolized && has_lines,
-            has_inline_frames: image.is_symbolized,
-        });
+        let mut mappings = BTreeMap::new();
+        for segment in segments {
+            let (first, after) = pages(segment);
+            id += 1;
+            mappings.insert(segment, id);
+            part.mapping.push(proto::Mapping {
+                id,
+                memory_start: start + first,
+                memory_limit: start.saturating_add(after),
+                file_offset: first,
+                filename: strings.index(&image.path),
+                build_id: strings.index(&image.build_id),
+                // Otherwise pprof would look for the symbols on its own machine.
+                has_functions: image.is_symbolized,
+                has_filenames: image.is_symbolized && has_lines,
+                has_line_numbers: image.is_symbolized && has_lines,
+                has_inline_frames: image.is_symbolized,
+            });
+        }
+        placed.push(Placed { start, mappings });
     }
-    starts
+    placed
 }
 
 /// Adds a location for each frame, and the functions.
-fn locations(profile: &Profile, starts: &[u64], strings: &mut Strings, part: &mut proto::Profile) {
+fn locations(
+    profile: &Profile,
+    placed: &[Placed],
+    strings: &mut Strings,
+    part: &mut proto::Profile,
+) {
     for (function, id) in profile.functions.iter().zip(1..) {
         let name = strings.index(&function.name);
         let filename = strings.index(&function.file);
@@ -169,18 +203,23 @@ fn locations(profile: &Profile, starts: &[u64], strings: &mut Strings, part: &mu
             name,
             system_name: name,
             filename,
-            start_line: 0,
+            start_line: i64::from(function.start_line),
         });
     }
     for (frame, id) in profile.frames.iter().zip(1..) {
-        let start = frame.image.map_or(0, |image| starts[image as usize]);
+        let place = frame.image.map(|image| {
+            let Placed { start, mappings } = &placed[image as usize];
+            let segment = profile.images[image as usize].segment_of(frame.offset);
+            (mappings.get(&segment).copied().unwrap_or_default(), *start)
+        });
+        let (mapping_id, start) = place.unwrap_or_default();
         let line = |call: &crate::model::CallSite| proto::Line {
             function_id: u64::from(call.function) + 1,
             line: i64::from(call.line),
         };
         part.location.push(proto::Location {
             id,
-            mapping_id: frame.image.map_or(0, |image| u64::from(image) + 1),
+            mapping_id,
             address: start.saturating_add(frame.offset),
             line: frame.calls.iter().map(line).collect(),
             // Streams do not state it.

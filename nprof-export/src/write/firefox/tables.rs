@@ -1,6 +1,7 @@
 //! The tables of a thread: strings, functions, frames, stacks. Each row is a number in the order of
 //! its first use.
 
+use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
 use super::categories::category_number;
@@ -10,6 +11,8 @@ use crate::model::{Category, Interner, Profile};
 struct FrameRow {
     function: u32,
     line: u32,
+    /// The address in its library.
+    address: Option<u32>,
     category: Category,
     inline_depth: u32,
 }
@@ -30,6 +33,8 @@ pub(super) struct Tables<'a> {
     resources: Interner<u32>,
     frames: Interner<FrameRow>,
     stacks: Interner<StackRow>,
+    /// The numbers of stacks of the profile.
+    by_stack: FxHashMap<u32, u32>,
 }
 
 impl<'a> Tables<'a> {
@@ -42,6 +47,7 @@ impl<'a> Tables<'a> {
             resources: Interner::default(),
             frames: Interner::default(),
             stacks: Interner::default(),
+            by_stack: FxHashMap::default(),
         }
     }
 
@@ -52,22 +58,43 @@ impl<'a> Tables<'a> {
 
     /// Returns the number of a stack of the profile. None for no stack.
     pub(super) fn stack(&mut self, stack: Option<u32>) -> Option<u32> {
-        let mut calls = Vec::new();
-        for frame in self.profile.frames_of(stack) {
-            let outermost = frame.calls.len() as u32 - 1;
-            for (call, index) in frame.calls.iter().zip(0..) {
-                let (function, line) = (self.functions.number(call.function), call.line);
-                let (category, inline_depth) = (frame.category, outermost - index);
-                calls.push(FrameRow { function, line, category, inline_depth });
+        // The stacks of a recursion share most of their frames.
+        let mut path = Vec::new();
+        let mut next = stack;
+        let mut prefix = loop {
+            let Some(stack) = next else { break None };
+            if let Some(&known) = self.by_stack.get(&stack) {
+                break Some(known);
             }
-        }
+            path.push(stack);
+            next = self.profile.stacks[stack as usize].parent;
+        };
         // A stack begins with its root.
-        let mut prefix = None;
-        for row in calls.into_iter().rev() {
-            let frame = self.frames.number(row);
-            prefix = Some(self.stacks.number(StackRow { prefix, frame }));
+        for stack in path.into_iter().rev() {
+            let number = self.below(prefix, self.profile.stacks[stack as usize].frame);
+            self.by_stack.insert(stack, number);
+            prefix = Some(number);
         }
         prefix
+    }
+
+    /// Returns the number of the stack of a frame of the profile below another stack.
+    fn below(&mut self, mut prefix: Option<u32>, frame: u32) -> u32 {
+        let frame = &self.profile.frames[frame as usize];
+        let image = frame.image.map(|image| &self.profile.images[image as usize]);
+        let address = image.and_then(|image| image.relative_address(frame.offset));
+        let address = address.and_then(|address| u32::try_from(address).ok());
+        let mut last = 0;
+        // The outermost call comes first.
+        for (call, inline_depth) in frame.calls.iter().rev().zip(0..) {
+            let (function, line) = (self.functions.number(call.function), call.line);
+            let category = frame.category;
+            let frame =
+                self.frames.number(FrameRow { function, line, address, category, inline_depth });
+            last = self.stacks.number(StackRow { prefix, frame });
+            prefix = Some(last);
+        }
+        last
     }
 
     /// Returns the tables as members of a thread.
@@ -95,9 +122,11 @@ impl<'a> Tables<'a> {
     fn function_columns(&mut self) -> Value {
         let count = self.functions.len();
         let (mut names, mut files, mut resources) = (Vec::new(), Vec::new(), Vec::new());
+        let mut lines = Vec::new();
         for function in self.functions.values() {
             let function = &self.profile.functions[*function as usize];
             names.push(self.strings.number(function.name.clone()));
+            lines.push(Some(function.start_line).filter(|&line| line > 0));
             let file = Some(function.file.clone()).filter(|file| !file.is_empty());
             files.push(file.map(|file| self.strings.number(file)));
             // -1 is no resource.
@@ -111,7 +140,7 @@ impl<'a> Tables<'a> {
             "relevantForJS": vec![false; count],
             "resource": resources,
             "fileName": files,
-            "lineNumber": vec![Value::Null; count],
+            "lineNumber": lines,
             "columnNumber": vec![Value::Null; count],
         })
     }
@@ -145,7 +174,7 @@ impl<'a> Tables<'a> {
         let mut table = json!({
             "length": rows.len(),
             // -1 is no address.
-            "address": vec![-1; rows.len()],
+            "address": rows.iter().map(|row| row.address.map_or(-1, i64::from)).collect::<Vec<_>>(),
             "subcategory": vec![0; rows.len()],
             "innerWindowID": nulls,
             "column": nulls,
