@@ -261,6 +261,17 @@ fn runs_of_several_exports_count_once() {
     let message = tool().refusal(&args, b"");
     assert!(message.contains("has the run 0x2 and others; export all of its runs"), "{message}");
     assert_eq!(files(&out), before);
+    // The service that these runs had before.
+    for path in &inputs {
+        let stream =
+            std::fs::read_to_string(path).unwrap().replace("service=../api", "service=web");
+        std::fs::write(path, stream).unwrap();
+    }
+    let message = tool().refusal(&args, b"");
+    assert!(message.contains("has the run 0x2 and others"), "{message}");
+    export(&out, &[a, b], b"");
+    assert_eq!((samples(), files(&out).len()), (2 * 71, 5));
+    assert!(files(&out).iter().all(|path| path.to_str().unwrap().contains("/service=web/")));
 }
 
 #[test]

@@ -26,8 +26,8 @@ pub(super) struct Place<'a> {
     folder: PathBuf,
     /// The name of the files.
     name: String,
-    /// The names of the files that they replace.
-    replaced: Vec<String>,
+    /// The files that they replace: the folders below those of the tables, and the names.
+    replaced: Vec<(PathBuf, String)>,
 }
 
 impl<'a> Directory<'a> {
@@ -37,25 +37,33 @@ impl<'a> Directory<'a> {
         Ok(Self { path })
     }
 
-    /// Returns the place of the files of these runs, in a folder below those of the tables.
+    /// Returns the place of the files of these runs, of a day and service. `exported` has the runs of all
+    /// services that are written.
     ///
     /// # Errors
     ///
-    /// If a file there has one of the runs and others: queries would count its samples twice.
-    pub(super) fn place(&self, folder: PathBuf, runs: &BTreeSet<u64>) -> anyhow::Result<Place<'a>> {
-        let name = id::of_runs(runs);
+    /// If a file of that day has one of the runs and others that are not written: queries would count its
+    /// samples twice.
+    pub(super) fn place(
+        &self,
+        [day, service]: [String; 2],
+        runs: &BTreeSet<u64>,
+        exported: &BTreeSet<u64>,
+    ) -> anyhow::Result<Place<'a>> {
+        let (folder, name) = (Path::new(&day).join(service), id::of_runs(runs));
         let mut place = Place { directory: self.path, folder, name, replaced: Vec::new() };
-        let runs_folder = place.folder_of(RUNS);
-        let entries = match fs::read_dir(&runs_folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(place),
-            Err(error) => return Err(error).context(runs_folder.display().to_string()),
-        };
-        for entry in entries {
-            let path = entry.with_context(|| runs_folder.display().to_string())?.path();
+        let runs_folder = self.path.join(RUNS);
+        // A run may have had another service: that of an attached process is its program.
+        let mut paths = Vec::new();
+        for services in entries(&runs_folder.join(day))? {
+            paths.extend(entries(&services)?);
+        }
+        for path in paths {
+            let folder = path.parent().and_then(|folder| folder.strip_prefix(&runs_folder).ok());
+            let folder = folder.unwrap_or(&place.folder).to_owned();
             let is_table = path.extension().is_some_and(|extension| extension == "parquet");
             let Some(other) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
-            if !is_table || other == place.name {
+            if !is_table || (&*folder, other) == (&*place.folder, &*place.name) {
                 continue;
             }
             let file = match File::open(&path) {
@@ -65,14 +73,14 @@ impl<'a> Directory<'a> {
             };
             let found = runs_of(file).with_context(|| path.display().to_string())?;
             let Some(run) = found.intersection(runs).next() else { continue };
-            if !found.is_subset(runs) {
+            if !found.is_subset(exported) {
                 bail!(
                     "{} has the run {run:#x} and others; export all of its runs at once, or remove the \
                      files of this name",
                     path.display()
                 );
             }
-            place.replaced.push(other.to_owned());
+            place.replaced.push((folder, other.to_owned()));
         }
         Ok(place)
     }
@@ -87,16 +95,19 @@ impl Place<'_> {
     pub(super) fn write(&self, table: &Table) -> anyhow::Result<()> {
         let folder = self.folder_of(table.name);
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let file_of = |name: &str| folder.join(format!("{name}.parquet"));
-        let path = file_of(&self.name);
+        let table_folder = self.directory.join(table.name);
+        let file_of =
+            |folder: &Path, name: &str| table_folder.join(folder).join(format!("{name}.parquet"));
+        let path = file_of(&self.folder, &self.name);
         // Engines that read the directory at this time see the file as a whole or not at all.
         let new = folder.join(format!(".{}.new", self.name));
         let written = File::create(&new).map_err(anyhow::Error::from);
         let written = written.and_then(|file| Ok(table.write(file)?));
         let written = written.with_context(|| path.display().to_string());
         // Before the new file has its name: no sample counts twice.
-        let removed =
-            written.and_then(|()| self.replaced.iter().try_for_each(|name| remove(&file_of(name))));
+        let mut replaced = self.replaced.iter();
+        let removed = written
+            .and_then(|()| replaced.try_for_each(|(folder, name)| remove(&file_of(folder, name))));
         let renamed = removed
             .and_then(|()| fs::rename(&new, &path).with_context(|| path.display().to_string()));
         if renamed.is_err() {
@@ -105,6 +116,20 @@ impl Place<'_> {
         }
         renamed
     }
+}
+
+/// Returns the paths in a folder. None of them if there is no such folder.
+fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let context = || folder.display().to_string();
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        // Another program may have left a file there.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error).with_context(context),
+    };
+    entries.map(|entry| Ok(entry.with_context(context)?.path())).collect()
 }
 
 /// Removes a file that may have been removed already.

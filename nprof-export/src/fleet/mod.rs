@@ -8,13 +8,14 @@ mod rows;
 mod service;
 mod table;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::ensure;
 
 use crate::model::Profile;
 use directory::Directory;
-use partition::partitions;
+use partition::{Partition, partitions};
 
 /// The most frames of all stacks of a day and service: about 1 GB as rows.
 const MAX_STACK_ROWS: u64 = 1 << 25;
@@ -39,11 +40,14 @@ pub(crate) fn write(profile: &Profile, directory: &Path) -> anyhow::Result<()> {
         );
     }
     let directory = Directory::create(directory)?;
+    let ids_of = |partition: &Partition<'_>| -> BTreeSet<u64> {
+        partition.runs(profile).map(|run| profile.runs[run as usize].id).collect()
+    };
+    let exported = partitions.iter().flat_map(ids_of).collect();
     let mut places = Vec::new();
     // Before anything is written.
     for partition in &partitions {
-        let runs = partition.runs(profile).map(|run| profile.runs[run as usize].id).collect();
-        places.push(directory.place(partition.folder(), &runs)?);
+        places.push(directory.place(partition.folders(), &ids_of(partition), &exported)?);
     }
     for (partition, place) in partitions.iter().zip(&places) {
         for table in rows::tables(profile, &frames, partition) {

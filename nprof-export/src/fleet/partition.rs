@@ -1,7 +1,6 @@
 //! The samples of one day and service, which share files. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use nprof_cli::date;
 
@@ -44,12 +43,13 @@ impl Partition<'_> {
         stacks.iter().map(|&stack| u64::from(depths[stack as usize])).sum()
     }
 
-    /// Returns the folders below that of a table, in the spelling of Hive, which engines read as columns.
-    pub(super) fn folder(&self) -> PathBuf {
+    /// Returns the folders of the day and of the service below that of a table, in the spelling of Hive, which
+    /// engines read as columns.
+    pub(super) fn folders(&self) -> [String; 2] {
         let mut service = format!("service={}", encoded(&self.service));
         // Names are ASCII here. Two services with one folder have different runs, and so different files.
         service.truncate(MAX_NAME);
-        PathBuf::from(format!("day={}", self.day)).join(service)
+        [format!("day={}", self.day), service]
     }
 }
 
@@ -101,12 +101,10 @@ mod tests {
 
     #[test]
     fn hostile_services_stay_in_their_folder() {
-        let folder = |service: &str| {
-            Partition::new(20_780, service.to_owned()).folder().to_str().map(str::to_owned)
-        };
-        assert_eq!(folder("api-2.0").as_deref(), Some("day=2026-11-23/service=api-2.0"));
-        assert_eq!(folder("../x").as_deref(), Some("day=2026-11-23/service=%2E.%2Fx"));
-        assert_eq!(folder("ü=\\n").as_deref(), Some("day=2026-11-23/service=%C3%BC%3D%5Cn"));
-        assert!(folder(&"/".repeat(1000)).is_some_and(|folder| folder.len() < 300));
+        let folder = |service: &str| Partition::new(20_780, service.to_owned()).folders().join("/");
+        assert_eq!(folder("api-2.0"), "day=2026-11-23/service=api-2.0");
+        assert_eq!(folder("../x"), "day=2026-11-23/service=%2E.%2Fx");
+        assert_eq!(folder("ü=\\n"), "day=2026-11-23/service=%C3%BC%3D%5Cn");
+        assert!(folder(&"/".repeat(1000)).len() < 300);
     }
 }
