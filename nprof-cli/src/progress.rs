@@ -9,6 +9,9 @@ use nprof_stream::escape::escaped;
 /// Work that ends before this time shows nothing.
 const SILENT: Duration = Duration::from_secs(1);
 
+/// Most redraws of the progress per second.
+const REDRAWS: u8 = 10;
+
 /// A reader that shows the bytes read so far on standard error. Silent if that is no terminal.
 #[derive(Debug)]
 pub struct ProgressReader<R> {
@@ -41,7 +44,7 @@ impl<R: Read> Read for ProgressReader<R> {
         if !self.is_shown && self.start.elapsed() > SILENT {
             // indicatif draws nothing if standard error is no terminal.
             self.is_shown = true;
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(REDRAWS));
         }
         Ok(count)
     }
