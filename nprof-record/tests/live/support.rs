@@ -61,6 +61,16 @@ pub(crate) fn copy_recorder(to: &str) {
     assert!(copied.expect("cp runs").success());
 }
 
+/// True if the recorder may not sample, which is printed: the kernels of Debian and Ubuntu refuse ordinary
+/// users from kernel.perf_event_paranoid 3 on.
+pub(crate) fn is_refused(output: &Output) -> bool {
+    let is_refused = stderr(output).contains("permission denied: kernel.perf_event_paranoid");
+    if is_refused {
+        eprintln!("SKIPPED: {}", stderr(output));
+    }
+    is_refused
+}
+
 /// Returns the standard error as text.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
