@@ -204,9 +204,10 @@ impl<W: Write> Writer<W> {
                     time: self.first_time.unwrap_or(self.block_state.time),
                 };
                 let header: [u8; binary::HEADER] = header.to_bytes();
+                let crc = block_crc(&header, &self.payload);
+                self.payload.extend_from_slice(&crc.to_le_bytes());
                 self.out.write_all(&header)?;
                 self.out.write_all(&self.payload)?;
-                self.out.write_all(&block_crc(&header, &self.payload).to_le_bytes())?;
                 self.sequence = self.sequence.wrapping_add(1);
                 self.samples_before = self.totals.samples;
                 self.first_time = None;
