@@ -12,7 +12,7 @@ use nprof_object::{FileOffset, ImageAddress, Segments};
 use nprof_stream::LoadSegment;
 use object::elf::{self, FileHeader32, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
-use object::{Endianness, FileKind, ReadCache, ReadRef};
+use object::{Endianness, FileKind, ReadCache, ReadRef, StringTable};
 
 use crate::arch::{Machine, Plt};
 use crate::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
@@ -27,6 +27,9 @@ const PROGRAMS_MAX: u32 = 1 << 10;
 /// The most section headers of a file. Linked files have tens.
 const SECTIONS_MAX: u32 = 1 << 13;
 
+/// The most bytes of names of sections read from one file. Those of linked files take some hundred.
+const NAMES_MAX_BYTES: u64 = 1 << 20;
+
 /// The most bytes of notes read from one file. The build ID is in the first few hundred.
 const NOTES_MAX_BYTES: u64 = 64 << 10;
 
@@ -35,6 +38,9 @@ const NOTES_MAX: usize = 4;
 
 /// The bytes of the function at the entry point (`_start`): it is short assembly without a size.
 const ENTRY_BYTES: u64 = 64;
+
+/// The section headers of a file, with their names.
+type Sections<'data> = SectionTable<'data, FileHeader64<Endianness>>;
 
 /// The headers of an ELF file, for identification and unwinding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,7 +154,7 @@ pub fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables>
     if header.shnum(endian, cache).ok()? > SECTIONS_MAX {
         return None;
     }
-    let sections = header.sections(endian, cache).ok()?;
+    let sections = sections(header, endian, cache)?;
     let left = Cell::new(TABLES_MAX_BYTES);
     let section = |name: &[u8]| read_section(&sections, endian, cache, name, &left);
     let mut tables = UnwindSections {
@@ -174,18 +180,34 @@ pub fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables>
     UnwindTables::new(tables)
 }
 
-/// Returns the image address of a section; 0 if there is none.
-fn section_address<'data, R: ReadRef<'data>>(
-    sections: &SectionTable<'data, FileHeader64<Endianness>, R>,
+/// Returns the section headers of a file with their names, which are read at once: [`ReadCache`] would
+/// read a file for each.
+fn sections<'data, R: ReadRef<'data>>(
+    header: &FileHeader64<Endianness>,
     endian: Endianness,
-    name: &[u8],
-) -> u64 {
+    data: R,
+) -> Option<Sections<'data>> {
+    let headers = header.section_headers(endian, data).ok()?;
+    if headers.is_empty() {
+        return Some(SectionTable::new(headers, StringTable::default()));
+    }
+    let index = header.section_strings_index(endian, data).ok()?;
+    let range = headers.get(index.0)?.file_range(endian);
+    let read = |(at, size): (u64, u64)| data.read_bytes_at(at, size.min(NAMES_MAX_BYTES)).ok();
+    // Without names, as in a truncated file, the program headers still lead to the tables.
+    let names = range.and_then(read).unwrap_or_default();
+    let names = StringTable::new(names, 0, names.len() as u64);
+    Some(SectionTable::new(headers, names))
+}
+
+/// Returns the image address of a section; 0 if there is none.
+fn section_address(sections: &Sections<'_>, endian: Endianness, name: &[u8]) -> u64 {
     sections.section_by_name(endian, name).map_or(0, |(_, section)| section.sh_addr(endian))
 }
 
 /// Reads a section, decompressed, if it fits in the remaining bytes `left`.
 fn read_section<'data, R: ReadRef<'data>>(
-    sections: &SectionTable<'data, FileHeader64<Endianness>, R>,
+    sections: &Sections<'data>,
     endian: Endianness,
     data: R,
     name: &[u8],

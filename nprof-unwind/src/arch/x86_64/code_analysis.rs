@@ -442,6 +442,12 @@ fn is_trap_or_padding(program: &mut impl CodeBytes, at: ImageAddress) -> bool {
 
 /// Returns the call that ends at the end of these bytes.
 pub(crate) fn call_before(bytes: &[u8]) -> Option<Call> {
+    // The opcodes of all calls. Without one, as for most values that are no return address, the decoder
+    // need not build its tables, which takes half a millisecond.
+    let last = &bytes[bytes.len().saturating_sub(8)..];
+    if !last.iter().any(|byte| matches!(byte, 0xe8 | 0xff)) {
+        return None;
+    }
     // The shortest is `call *%rax`; with prefixes a call has at most 8 bytes.
     (2..=bytes.len().min(8)).find_map(|length| {
         let code = &bytes[bytes.len() - length..];
