@@ -123,20 +123,26 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
 /// Returns the living children of some processes, without this process.
 pub(crate) fn children_of(pids: &[u32]) -> Vec<u32> {
     let own = std::process::id();
-    let others: Vec<u32> = processes().into_iter().filter(|&pid| pid != own).collect();
-    if lists_children_with_less(pids, others.len()) {
+    let Some(others) = processes_to_search(pids) else {
         return pids.iter().flat_map(|&pid| children(pid)).filter(|&pid| pid != own).collect();
-    }
+    };
     let parents: FxHashSet<u32> = pids.iter().copied().collect();
     let is_child = |pid: &u32| Stat::of(*pid).is_some_and(|stat| parents.contains(&stat.parent));
-    others.into_iter().filter(is_child).collect()
+    others.into_iter().filter(|&pid| pid != own).filter(is_child).collect()
 }
 
-/// True if the lists of children of all threads are fewer files than those of all processes, which have
-/// the parent: each thread has a file with its children.
-fn lists_children_with_less(pids: &[u32], processes: usize) -> bool {
+/// Threads of which the lists of children take less time to read than the names of all processes.
+const FEW_THREADS: u64 = 8;
+
+/// Returns all processes if the children of some are found with less among them, by their parents. None
+/// if the lists of children, of which each thread has one, are fewer files.
+fn processes_to_search(pids: &[u32]) -> Option<Vec<u32>> {
     let threads: u64 = pids.iter().map(|&pid| thread_count(pid)).sum();
-    2 * threads < processes as u64 && has_children_files()
+    let has_lists = has_children_files();
+    if threads <= FEW_THREADS && has_lists {
+        return None;
+    }
+    Some(processes()).filter(|all| 2 * threads >= all.len() as u64 || !has_lists)
 }
 
 /// True if the kernel lists the children of each thread (CONFIG_PROC_CHILDREN).
@@ -197,8 +203,7 @@ pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
     // The recorder may be a child of a recorded shell.
     let own = std::process::id();
     let is_other = |pid: &u32| *pid != own && !except.contains(pid);
-    let others: Vec<u32> = processes().into_iter().filter(is_other).collect();
-    if lists_children_with_less(pids, others.len()) {
+    let Some(others) = processes_to_search(pids) else {
         return descendants_by(pids, |pid| {
             // A read misses a child if its predecessor in the list is removed at the same time.
             let mut children = children(pid);
@@ -206,9 +211,9 @@ pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
             children.retain(is_other);
             children
         });
-    }
+    };
     let mut children: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
-    for pid in others {
+    for pid in others.into_iter().filter(is_other) {
         if let Some(stat) = Stat::of(pid) {
             children.entry(stat.parent).or_default().push(pid);
         }
