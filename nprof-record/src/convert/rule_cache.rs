@@ -12,8 +12,10 @@ use crate::image::key::ImageIndex;
 /// The number of rules, as a power of two.
 const RULES_LOG: u32 = 12;
 
-/// A rule at an address, in one state of an address space.
+/// A rule at an address, in one state of an address space. Aligned, each takes one line of the processor's
+/// cache: those of a sample have mostly left it since the last batch.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(crate) struct CachedRule {
     /// The number of that state, see [`crate::convert::stack_cache::LatestStack`].
     space: u64,

@@ -14,15 +14,15 @@ use crate::convert::address_space::AddressSpace;
 /// The number of stacks. Threads whose ids have the same remainder share one.
 const STACKS: u32 = 16;
 
-/// The number of edges, as a power of two. Each takes 32 bytes, so all fit into the processor's cache.
-const EDGES_LOG: u32 = 13;
+/// The first and the highest number of slots for edges, as powers of two. Each takes 32 bytes, so all fit
+/// into the processor's cache; programs with few nodes touch few pages.
+const EDGES_LOG: (u32, u32) = (10, 14);
 
 /// The latest stacks of threads, and the edges of all of them.
 #[derive(Debug)]
 pub(crate) struct StackCache {
     stacks: Vec<LatestStack>,
-    /// By a hash; one edge replaces another. Empty before the first.
-    edges: Vec<Edge>,
+    edges: Edges,
     /// The number of states of address spaces so far.
     spaces: u64,
 }
@@ -51,13 +51,60 @@ impl Edge {
         callee: NodeId::NONE,
         address: FrameAddress::Instruction(RuntimeAddress(0)),
     };
+}
 
-    /// Returns the index of an edge.
-    fn index(space: u64, caller: NodeId, address: FrameAddress) -> usize {
-        let caller = u64::from(caller.0).rotate_right(24);
-        let key = address.value().0 ^ caller ^ space.rotate_right(12);
+/// A hash of the addresses from the root to a frame. It finds the edge to the frame's node: with that of
+/// its caller in place of it, the processor would have to load one edge before it can load the next.
+#[derive(Clone, Copy, Debug)]
+struct PathHash(u64);
+
+impl PathHash {
+    /// Returns the hash before the root of a stack.
+    fn root(space: u64, caller: NodeId) -> Self {
+        Self(space.rotate_right(12) ^ u64::from(caller.0).rotate_right(24))
+    }
+
+    /// Returns the hash with the address of a callee.
+    fn callee(self, address: FrameAddress) -> Self {
         // Fibonacci hashing: the upper bits depend on all bits of the key.
-        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - EDGES_LOG)) as usize
+        Self((self.0.rotate_left(26) ^ address.value().0).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
+/// The edges of all stacks, by their hashes; one replaces another.
+#[derive(Debug, Default)]
+struct Edges {
+    /// A power of two of slots. Empty before the first edge.
+    slots: Vec<Edge>,
+    /// The number of edges that were added to these slots.
+    added: usize,
+}
+
+impl Edges {
+    /// Returns the edge in the slot of a stack.
+    fn get(&self, path: PathHash) -> Option<&Edge> {
+        self.slots.get(self.index(path))
+    }
+
+    /// Adds an edge. More slots begin empty: the edges that are still met are soon added again.
+    fn add(&mut self, path: PathHash, edge: Edge) {
+        let (first, highest) = EDGES_LOG;
+        if self.added >= self.slots.len() / 2 && self.slots.len() < 1 << highest {
+            let slots = (self.slots.len() * 2).max(1 << first);
+            *self = Self { slots: vec![Edge::UNUSED; slots], added: 0 };
+        }
+        self.added += 1;
+        let index = self.index(path);
+        self.slots[index] = edge;
+    }
+
+    fn clear(&mut self) {
+        self.slots.fill(Edge::UNUSED);
+    }
+
+    fn index(&self, path: PathHash) -> usize {
+        // The upper bits of the product are the best.
+        (path.0 >> 32) as usize & self.slots.len().wrapping_sub(1)
     }
 }
 
@@ -75,6 +122,8 @@ pub(crate) struct LatestStack {
     addresses: Vec<FrameAddress>,
     /// The nodes of the stacks from the root up to each of them.
     nodes: Vec<NodeId>,
+    /// The hashes of these stacks.
+    paths: Vec<PathHash>,
 }
 
 /// The outer part of a stack that the latest one of its thread has, too.
@@ -102,7 +151,7 @@ impl KnownPart {
 impl Default for StackCache {
     fn default() -> Self {
         let stacks = (0..STACKS).map(|_| LatestStack::default()).collect();
-        Self { stacks, edges: Vec::new(), spaces: 0 }
+        Self { stacks, edges: Edges::default(), spaces: 0 }
     }
 }
 
@@ -156,26 +205,29 @@ impl StackCache {
         let nodes = nodes.get(first..last).unwrap_or_default();
         let latest = self.of(known.tid, &known.maps);
         latest.update(known.mark, addresses, known.addresses, nodes);
-        if self.edges.is_empty() {
-            self.edges.resize(1 << EDGES_LOG, Edge::UNUSED);
-        }
         let latest = &self.stacks[(known.tid % STACKS) as usize];
-        for edge in latest.edges_from(known.addresses) {
-            self.edges[Edge::index(edge.space, edge.caller, edge.address)] = edge;
+        for (path, edge) in latest.edges_from(known.addresses) {
+            self.edges.add(path, edge);
         }
     }
 
     /// Drops all nodes, for a new epoch.
     pub(crate) fn drop_nodes(&mut self) {
         self.stacks.iter_mut().for_each(LatestStack::drop_nodes);
-        self.edges.fill(Edge::UNUSED);
+        self.edges.clear();
     }
 }
 
 impl LatestStack {
     fn drop_nodes(&mut self) {
-        self.addresses.clear();
-        self.nodes.clear();
+        self.truncate(0);
+    }
+
+    /// Drops all but a number of addresses on the outer side.
+    fn truncate(&mut self, count: usize) {
+        self.addresses.truncate(count);
+        self.nodes.truncate(count);
+        self.paths.truncate(count);
     }
 
     /// Returns the reason why a stack that the kernel walked is incomplete, if it ends at the same
@@ -194,8 +246,7 @@ impl LatestStack {
         }
         let pairs = self.addresses.iter().zip(addresses.iter().rev());
         let common = pairs.take_while(|(ours, theirs)| ours == theirs).count();
-        self.addresses.truncate(common);
-        self.nodes.truncate(common);
+        self.truncate(common);
     }
 
     /// Returns the caller of the address at a position: its node, or that of [`caller_of_root`].
@@ -205,10 +256,12 @@ impl LatestStack {
     }
 
     /// Adds the addresses of a stack, leaf first, that follow those it has, as far as edges are known.
-    fn add_known(&mut self, addresses: &[FrameAddress], edges: &[Edge]) {
+    fn add_known(&mut self, addresses: &[FrameAddress], edges: &Edges) {
         let mut caller = self.caller(self.nodes.len());
+        let mut path = self.path();
         for &address in addresses.iter().rev().skip(self.nodes.len()) {
-            let edge = edges.get(Edge::index(self.space, caller, address));
+            path = path.callee(address);
+            let edge = edges.get(path);
             let is_same = |edge: &&Edge| {
                 (edge.space, edge.caller, edge.address) == (self.space, caller, address)
             };
@@ -216,15 +269,21 @@ impl LatestStack {
             caller = edge.callee;
             self.addresses.push(address);
             self.nodes.push(caller);
+            self.paths.push(path);
         }
     }
 
-    /// Returns the edges to the nodes from the number `first` on.
-    fn edges_from(&self, first: usize) -> impl Iterator<Item = Edge> {
-        let callees = self.addresses.iter().zip(&self.nodes).enumerate().skip(first);
-        callees.map(|(position, (&address, &callee))| {
+    /// Returns the hash of all addresses.
+    fn path(&self) -> PathHash {
+        self.paths.last().copied().unwrap_or_else(|| PathHash::root(self.space, self.caller(0)))
+    }
+
+    /// Returns the edges to the nodes from the number `first` on, with the hashes of their stacks.
+    fn edges_from(&self, first: usize) -> impl Iterator<Item = (PathHash, Edge)> {
+        let callees = self.addresses.iter().zip(&self.nodes).zip(&self.paths);
+        callees.enumerate().skip(first).map(|(position, ((&address, &callee), &path))| {
             let caller = self.caller(position);
-            Edge { space: self.space, caller, callee, address }
+            (path, Edge { space: self.space, caller, callee, address })
         })
     }
 
@@ -232,9 +291,13 @@ impl LatestStack {
     /// root first.
     fn update(&mut self, mark: Mark, addresses: &[FrameAddress], known: usize, nodes: &[NodeId]) {
         self.mark = Some(mark);
-        self.addresses.truncate(known);
-        self.nodes.truncate(known);
-        self.addresses.extend(addresses.iter().rev().skip(known));
+        self.truncate(known);
+        let mut path = self.path();
+        for &address in addresses.iter().rev().skip(known) {
+            path = path.callee(address);
+            self.addresses.push(address);
+            self.paths.push(path);
+        }
         self.nodes.extend_from_slice(nodes);
         // Without ids for all of them, which the limit of an epoch prevents.
         if self.nodes.len() != self.addresses.len() {
