@@ -68,7 +68,7 @@ const POLL_TIMES_MIN: u64 = 50;
 
 /// The time from one reading in /proc to the next of a process that has had no children, if there are
 /// few. Between them its clock is read, which takes two system calls instead of a file with 52 fields.
-const LIST_INTERVAL: Duration = Duration::from_millis(250);
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// CPU time outside of the control group below which a command counts as inside: it is forked
 /// before it enters the group.

@@ -136,7 +136,7 @@ pub(crate) struct Wake {
     pub(crate) is_due: bool,
     /// True if signals may be pending.
     pub(crate) has_signals: bool,
-    /// True if the polled process has exited.
+    /// True if the polled process may have exited.
     pub(crate) has_exit: bool,
 }
 
@@ -172,8 +172,8 @@ impl SourceSet {
         until_ns: u64,
     ) -> io::Result<Wake> {
         let mut now_ns = sys::monotonic_ns();
-        // Without a poll nothing is known about signals.
-        let has_signals = now_ns >= until_ns;
+        // Without a poll nothing is known about signals and the process.
+        let is_unknown = now_ns >= until_ns;
         while now_ns < until_ns {
             // It differs from poll to poll where a source chooses its times at random.
             let interval = self.0.iter().map(|source| source.poll_interval()).min();
@@ -192,10 +192,10 @@ impl SourceSet {
                 is_due |= source.is_due(now_ns);
             }
             if is_due {
-                return Ok(Wake { is_due, has_signals, has_exit: false });
+                return Ok(Wake { is_due, has_signals: false, has_exit: false });
             }
         }
-        Ok(Wake { is_due: false, has_signals, has_exit: false })
+        Ok(Wake { is_due: false, has_signals: is_unknown, has_exit: is_unknown })
     }
 
     fn poll(&mut self, signals: &Signals, process: RawFd, timeout_ms: i32) -> io::Result<Wake> {

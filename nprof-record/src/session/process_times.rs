@@ -81,6 +81,17 @@ impl Known {
         if missing >= MISSING_MIN_NS { missing } else { 0 }
     }
 
+    /// Returns the CPU time that an attached process has probably used in the `unread_ns` before its exit:
+    /// as much as in the `read_ns` from the beginning to its last reading, relative to their length. A
+    /// later process may have exited long before this was noticed.
+    fn unread_ns(&self, unread_ns: u64, read_ns: u64) -> u64 {
+        let is_attached = self.before.total_ns > 0;
+        let used_ns = self.last.total_ns.saturating_sub(self.before.total_ns);
+        let unread_ns = unread_ns.min(read_ns);
+        let estimate = u128::from(used_ns) * u128::from(unread_ns) / u128::from(read_ns.max(1));
+        if is_attached { u64::try_from(estimate).unwrap_or(0) } else { 0 }
+    }
+
     /// Returns its part in the sum while it lives.
     fn part(&self) -> i128 {
         let used = i128::from(self.last.total_ns) - i128::from(self.before.total_ns);
@@ -189,8 +200,9 @@ impl ProcessTimes {
             parent.exited_children_ns = parent.exited_children_ns.saturating_add(total_ns);
             return;
         }
-        self.exited += i128::from(total_ns);
         let unread_ns = now_ns.saturating_sub(known.read_ns);
+        let read_ns = known.read_ns.saturating_sub(self.began_ns);
+        self.exited += i128::from(total_ns) + i128::from(known.unread_ns(unread_ns, read_ns));
         let elapsed_ns = now_ns.saturating_sub(self.began_ns);
         self.is_unknown |= unread_ns > UNREAD_MAX_NS && unread_ns > elapsed_ns / UNREAD_SHARE;
     }
@@ -370,6 +382,20 @@ mod tests {
             assert!(listed.borrow().len() - before <= LISTED_MAX + 1, "and the attached one");
         }
         assert_eq!(listed.borrow().len(), machine.0.len());
+    }
+
+    #[test]
+    fn time_since_the_last_reading_of_exited_process_is_estimated() {
+        let (mut machine, mut times) = attached();
+        machine.set(10, 1, 1080, 300);
+        machine.read(&mut times, 100);
+        machine.0.clear();
+        assert_eq!(machine.read(&mut times, 150), Some(120), "80 % of 50 ms");
+        let (mut machine, mut times) = attached();
+        machine.set(10, 1, 1080, 300);
+        machine.read(&mut times, 100);
+        machine.0.clear();
+        assert_eq!(machine.read(&mut times, 900), Some(160), "at most as much as was read");
     }
 
     #[test]

@@ -40,14 +40,14 @@ const DRAIN_TIMEOUT_DEEP: Duration = Duration::from_millis(2);
 /// which the recorder has seen none. The interval then grows to the time sampled so far.
 const DRAIN_TIMEOUT_FIRST: Duration = Duration::from_millis(4);
 
-/// Shortest and longest interval at which the CPU time of attached processes is polled.
-const POLL_INTERVALS: (Duration, Duration) =
-    (Duration::from_millis(50), Duration::from_millis(250));
+/// Shortest and longest interval at which the CPU time of attached processes is polled. The longest
+/// needs no wake-ups of its own: the drains come as often.
+const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(50), DRAIN_TIMEOUT);
 
 /// The poll interval grows to this share of the time sampled so far. When a process exits, the recorder
 /// is woken and reads its CPU time a last time; but if its parent is faster, the time since the last
-/// poll is missed.
-const POLL_SHARE: u64 = 20;
+/// poll is estimated.
+const POLL_SHARE: u64 = 10;
 
 /// The time between two parts of a wait that goes on.
 const ONGOING_INTERVAL_NS: u64 = 1_000_000_000;
@@ -380,9 +380,13 @@ impl Recording {
             self.measure_existing().map_err(io::Error::other)?;
             progress.has_begun = true;
         }
-        let is_due = now_ns.saturating_sub(progress.polled_ns) >= progress.poll_interval_ns();
-        // For a command this only reads a flag that SIGCHLD has set.
-        if is_due || has_exit || self.workload.child().is_some() {
+        // A drain that comes in the second half of the interval saves the wake-up at its end.
+        let since_ns = now_ns.saturating_sub(progress.polled_ns);
+        let is_due = since_ns >= progress.poll_interval_ns() / 2;
+        // For a command this only reads a flag that SIGCHLD has set. An attached process whose
+        // descriptor was polled lives unless that was ready.
+        let is_watched = self.workload.process_fd() >= 0;
+        if has_exit || is_due && !is_watched || self.workload.child().is_some() {
             progress.has_exited = self.workload.has_exited();
         }
         // A command that was waited for is not in /proc any more.
