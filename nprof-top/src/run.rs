@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,9 +11,12 @@ use nprof_cli::stage::{self, Input, Outcome};
 use nprof_cli::usage;
 use nprof_stream::Reader;
 use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::execute;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::args::{Args, TOOL};
 use crate::model::live::Live;
@@ -26,9 +28,6 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// A drawing is followed by a pause of this many times its duration: drawing takes at most 1 % of a CPU.
 const REST: u32 = 100;
-
-/// The longest time until a signal is noticed.
-const SIGNAL_WAIT: Duration = Duration::from_millis(200);
 
 /// Runs nprof-top with the arguments of the process; returns its exit status.
 pub fn run() -> ExitCode {
@@ -56,10 +55,7 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
     let inputs: Result<Vec<Input>, _> =
         args.inputs.operands().into_iter().map(stage::open).collect();
     let inputs = inputs?;
-    let quit = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        flag::register(signal, Arc::clone(&quit)).context("cannot handle signals")?;
-    }
+    end_by_signals().context("cannot handle signals")?;
     let live = Live::new(u64::try_from(args.window.as_nanos()).unwrap_or(u64::MAX));
     let shared = Arc::new(Mutex::new(Shared { live, failure: None }));
     let start = Instant::now();
@@ -70,7 +66,7 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
     .context("cannot start a thread")?;
     // It also restores the terminal after a panic of any thread.
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
-    let watched = watch(&mut terminal, &shared, &quit, start, || reader.is_finished());
+    let watched = watch(&mut terminal, &shared, start, || reader.is_finished());
     let restored = ratatui::try_restore();
     // Errors are printed after the screen is left.
     watched?;
@@ -84,6 +80,23 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
     }
     let is_whole = shared.live.is_complete() || args.tolerance.partial_ok;
     Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
+}
+
+/// Ends the program by any of these signals as without a handler, and restores the terminal before that.
+fn end_by_signals() -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    // crossterm reads keys without end if the terminal is closed, or a key incomplete: a flag would never be
+    // seen.
+    let end = move || {
+        for signal in &mut signals {
+            // The terminal may be closed.
+            let _ = ratatui::try_restore();
+            let _ = execute!(io::stdout(), Show);
+            let _ = emulate_default_handler(signal);
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(end)?;
+    Ok(())
 }
 
 /// Reads the streams to their ends.
@@ -114,18 +127,17 @@ fn read_stream(
     Ok(())
 }
 
-/// Draws and handles keys until the user leaves, a signal comes, or the stream cannot be read.
+/// Draws and handles keys until the user leaves, or the stream cannot be read.
 fn watch(
     terminal: &mut DefaultTerminal,
     shared: &Mutex<Shared>,
-    quit: &AtomicBool,
     start: Instant,
     is_finished: impl Fn() -> bool,
 ) -> anyhow::Result<()> {
     let mut state = State::default();
     let mut due = Instant::now();
     let mut is_changed = true;
-    while !quit.load(Ordering::Relaxed) {
+    loop {
         let begun = Instant::now();
         if begun >= due {
             let mut shared = locked(shared);
@@ -148,7 +160,7 @@ fn watch(
             due = Instant::now() + INTERVAL.max(begun.elapsed() * REST);
         }
         is_changed = false;
-        let wait = due.saturating_duration_since(Instant::now()).min(SIGNAL_WAIT);
+        let wait = due.saturating_duration_since(Instant::now());
         // The keyboard is /dev/tty where standard input is the stream.
         if event::poll(wait).context("the keyboard")? {
             match event::read().context("the keyboard")? {
@@ -164,7 +176,6 @@ fn watch(
             }
         }
     }
-    Ok(())
 }
 
 /// Returns the time since the start.

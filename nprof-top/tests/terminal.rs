@@ -1,5 +1,7 @@
 //! nprof-top on a terminal, with keys, signals and streams that end, fail, or go on.
 
+use std::time::{Duration, Instant};
+
 use nprof_tests::{ODD_NAME, Shell, Terminal, have, odd_names, waits};
 
 /// Returns a shell with the streams `waits.nprof` and `odd.nprof`.
@@ -69,20 +71,49 @@ fn hostile_names_are_escaped() {
     left(terminal, 0);
 }
 
+/// Shows a stream in a process whose number is in the file `pid`.
+const SHOW: &str = "sh -c 'echo $$ > pid; exec nprof-top waits.nprof'";
+
 #[test]
 fn signals_restore_the_terminal() {
     if !has_terminal() {
         return;
     }
     let shell = shell();
-    for signal in ["TERM", "INT", "HUP"] {
-        let command =
-            "stty -g > before\nsh -c 'echo $$ > pid; exec nprof-top waits.nprof'\nstty -g > after";
-        let mut terminal = Terminal::new(&shell, 80, 10, command);
+    for (signal, number) in [("HUP", 1), ("INT", 2), ("TERM", 15)] {
+        let command = format!("stty -g > before\n{SHOW}\necho status $?\nstty -g > after");
+        let mut terminal = Terminal::new(&shell, 80, 10, &command);
         terminal.wait(|screen| screen.contains("[recording ended]"));
         shell.run(&format!("kill -{signal} $(cat pid)")).quiet();
-        left(terminal, 0);
+        let after = left(terminal, 0);
+        let status = format!("status {}", 128 + number);
+        // The cursor is visible again.
+        assert!(after.contains("\x1b[?25h") && after.contains(&status), "{signal}: {after}");
         assert_eq!(shell.read("before"), shell.read("after"), "{signal}");
+    }
+}
+
+/// True if a process runs. One that has ended may still wait for its parent.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn closed_terminal_ends_the_program() {
+    if !has_terminal() {
+        return;
+    }
+    let shell = shell();
+    let mut terminal = Terminal::new(&shell, 80, 10, SHOW);
+    terminal.wait(|screen| screen.contains("[recording ended]"));
+    let pid = String::from_utf8(shell.read("pid")).expect("a number");
+    assert!(runs(pid.trim()));
+    drop(terminal);
+    let begun = Instant::now();
+    while runs(pid.trim()) {
+        assert!(begun.elapsed() < Duration::from_secs(120), "it runs without a terminal");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -272,7 +272,7 @@ fn top_stays_after_the_command_and_ends_by_a_signal() {
     shell.run("kill $(cat pid)").quiet();
     let (_, output) = terminal.finish();
     let (_, after) = output.rsplit_once("\x1b[?1049l").expect("the screen is left");
-    assert!(after.contains("status 0"), "{after}");
+    assert!(after.contains("status 143"), "{after}");
 }
 
 #[test]
