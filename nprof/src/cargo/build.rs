@@ -1,6 +1,5 @@
 //! Runs cargo: builds the target, and finds its executable.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,6 +11,9 @@ use toml_edit::DocumentMut;
 use crate::cargo::args::CargoArgs;
 use crate::cargo::debug_info;
 use crate::cargo::messages::{Built, Executable};
+
+/// The message if cargo fails at anything but a build.
+const NOT_DONE: &str = "cargo did not succeed";
 
 /// Builds the target, and returns what was built.
 ///
@@ -25,11 +27,8 @@ pub(super) fn build(args: &CargoArgs) -> anyhow::Result<Built> {
     // Variables have precedence over Cargo.toml, which belongs to the user.
     let manifest = root_manifest(args)?;
     cargo.envs(debug_info::variables(&manifest, args.profile_name(), is_set));
-    let output = cargo.stderr(Stdio::inherit()).output().context("cargo")?;
-    if !output.status.success() {
-        bail!("cargo could not build the program: {}", output.status);
-    }
-    Ok(Built::parse(&String::from_utf8_lossy(&output.stdout), args.target().0))
+    let messages = output(cargo, "cargo could not build the program")?;
+    Ok(Built::parse(&messages, args.target().0))
 }
 
 /// Returns the executable to profile.
@@ -72,29 +71,31 @@ fn is_default(executable: &Executable, metadata: &Value) -> bool {
 }
 
 fn metadata(args: &CargoArgs) -> anyhow::Result<Value> {
-    let mut words = vec!["metadata".into(), "--no-deps".into(), "--format-version=1".into()];
-    words.extend(args.manifest_words());
-    serde_json::from_str(&output(words)?).context("cargo metadata")
+    let mut cargo = cargo();
+    cargo.args(["metadata", "--no-deps", "--format-version=1"]).args(args.manifest_words());
+    serde_json::from_str(&output(cargo, NOT_DONE)?).context("cargo metadata")
 }
 
 /// Returns the Cargo.toml of the workspace, which has the profiles.
 fn root_manifest(args: &CargoArgs) -> anyhow::Result<DocumentMut> {
-    let mut words: Vec<OsString> =
-        ["locate-project", "--workspace", "--message-format=plain"].map(OsString::from).to_vec();
-    words.extend(args.manifest_words());
-    let path = output(words)?;
+    let mut cargo = cargo();
+    cargo.args(["locate-project", "--workspace", "--message-format=plain"]);
+    cargo.args(args.manifest_words());
+    let path = output(cargo, NOT_DONE)?;
     let path = Path::new(path.trim_end_matches('\n'));
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     text.parse().with_context(|| path.display().to_string())
 }
 
-/// Returns the output of cargo.
-fn output(words: Vec<OsString>) -> anyhow::Result<String> {
-    let output = cargo().args(words).stderr(Stdio::inherit()).output().context("cargo")?;
+/// Returns the output of a command; `failure` begins the message if it does not succeed.
+fn output(mut command: Command, failure: &str) -> anyhow::Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stderr(Stdio::inherit()).output().context(program)?;
     if !output.status.success() {
-        bail!("cargo did not succeed: {}", output.status);
+        bail!("{failure}: {}", output.status);
     }
-    String::from_utf8(output.stdout).context("cargo")
+    // Messages of cargo are JSON; programs that it runs may print anything.
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Returns the cargo that runs this program, or that in PATH.
