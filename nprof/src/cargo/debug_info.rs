@@ -6,27 +6,33 @@ use toml_edit::{Item, Table};
 const MAX_PROFILES: usize = 32;
 
 /// The environment variables that give a profile source lines, and keep its symbols in the executable.
-/// Lines are enough for a profile, and change no instruction. Those that `is_set` stay as they are.
+/// Lines are enough for a profile, and change no instruction. Settings that the user has made with such a
+/// variable, also of a profile that this one inherits from, stay as they are.
 pub(super) fn variables(
     manifest: &Table,
     profile: &str,
     is_set: impl Fn(&str) -> bool,
 ) -> Vec<(String, &'static str)> {
-    let name = profile.to_uppercase().replace('-', "_");
     let mut variables = Vec::new();
-    if !has_lines(setting(manifest, profile, "debug")) {
-        variables.push((format!("CARGO_PROFILE_{name}_DEBUG"), "line-tables-only"));
+    if !has_lines(setting(manifest, profile, "debug", &is_set)) {
+        variables.push((variable(profile, "debug"), "line-tables-only"));
     }
-    if is_stripped(setting(manifest, profile, "strip")) {
-        variables.push((format!("CARGO_PROFILE_{name}_STRIP"), "none"));
+    if is_stripped(setting(manifest, profile, "strip", &is_set)) {
+        variables.push((variable(profile, "strip"), "none"));
     }
-    variables.retain(|(name, _)| !is_set(name));
     variables
+}
+
+/// Returns the name of the environment variable of a setting.
+fn variable(profile: &str, key: &str) -> String {
+    format!("CARGO_PROFILE_{profile}_{key}").to_uppercase().replace('-', "_")
 }
 
 /// A setting of a profile.
 #[derive(Clone, Copy)]
 enum Setting<'a> {
+    /// In a variable, also of a profile that it inherits from.
+    OfUser,
     /// In Cargo.toml, also of a profile that it inherits from.
     Given(&'a Item),
     /// The default of the profile `dev`.
@@ -36,10 +42,19 @@ enum Setting<'a> {
 }
 
 /// Returns a setting of a profile.
-fn setting<'a>(manifest: &'a Table, profile: &str, key: &str) -> Setting<'a> {
+fn setting<'a>(
+    manifest: &'a Table,
+    profile: &str,
+    key: &str,
+    is_set: impl Fn(&str) -> bool,
+) -> Setting<'a> {
     let profiles = manifest.get("profile");
     let mut name = profile;
     for _ in 0..MAX_PROFILES {
+        // A variable has precedence over Cargo.toml, but only for the profile that it names.
+        if is_set(&variable(name, key)) {
+            return Setting::OfUser;
+        }
         let table = profiles.and_then(|profiles| profiles.get(name));
         if let Some(value) = table.and_then(|table| table.get(key)) {
             return Setting::Given(value);
@@ -68,7 +83,7 @@ fn has_lines(debug: Setting<'_>) -> bool {
             }
         },
         Setting::OfRelease => false,
-        Setting::OfDev => true,
+        Setting::OfDev | Setting::OfUser => true,
     }
 }
 
@@ -78,7 +93,7 @@ fn is_stripped(strip: Setting<'_>) -> bool {
             value.as_bool() == Some(true) || value.as_str().is_some_and(|what| what != "none")
         }
         // cargo strips by default only without debug information.
-        Setting::OfRelease | Setting::OfDev => false,
+        Setting::OfRelease | Setting::OfDev | Setting::OfUser => false,
     }
 }
 
@@ -118,6 +133,13 @@ mod tests {
     #[test]
     fn variable_of_the_user_stays() {
         let is_set = |name: &str| name == "CARGO_PROFILE_RELEASE_DEBUG";
-        assert!(variables(&Table::new(), "release", is_set).is_empty());
+        let manifest =
+            "[profile.fast]\ninherits = 'release'\n[profile.slow]\ninherits = 'release'\ndebug = 0";
+        let manifest: DocumentMut = manifest.parse().expect("TOML");
+        for profile in ["release", "bench", "fast"] {
+            assert!(variables(&manifest, profile, is_set).is_empty(), "{profile}");
+        }
+        // The setting of the profile itself is nearer.
+        assert_eq!(variables(&manifest, "slow", is_set)[0].0, "CARGO_PROFILE_SLOW_DEBUG");
     }
 }
