@@ -40,7 +40,7 @@ fn project() -> Shell {
 }
 
 /// The command in the project. Its own target directory and settings, not those of these tests.
-const CARGO: &str = "unset RUSTFLAGS CARGO_TARGET_DIR ${!CARGO_BUILD_*} ${!CARGO_ENCODED_*} ${!CARGO_PROFILE_*}; \
+const CARGO: &str = "unset RUSTFLAGS CARGO_TARGET_DIR LD_LIBRARY_PATH ${!CARGO_BUILD_*} ${!CARGO_ENCODED_*} ${!CARGO_PROFILE_*}; \
                      cd project/inner && cargo nprof";
 
 /// Asserts that a recording has the time of `function`, by lines of `file`, and nothing of cargo.
@@ -86,6 +86,28 @@ fn each_target_is_profiled_without_cargo() {
     assert_eq!(run.status, 0, "{run:?}");
     let kept = shell.run("ls project/inner").quiet();
     assert!(kept.starts_with("nprof-whole-2") && kept.lines().count() == 1, "{kept}");
+}
+
+#[test]
+fn program_finds_its_shared_libraries() {
+    let shell = Shell::new();
+    shell.run("mkdir -p project/src project/inner project/shared/src").quiet();
+    // A library that is only a shared one makes the standard library a shared one, too.
+    shell.write(
+        "project/Cargo.toml",
+        "[package]\nname = \"project\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\
+         [dependencies]\nshared = { path = \"shared\" }\n",
+    );
+    shell.write(
+        "project/shared/Cargo.toml",
+        "[package]\nname = \"shared\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\
+         [lib]\ncrate-type = [\"dylib\"]\n",
+    );
+    shell.write("project/shared/src/lib.rs", function("work_of_library"));
+    shell.write("project/src/main.rs", "fn main() {\n    shared::work_of_library();\n}\n");
+    let run = shell.run(&format!("{CARGO} -o ../x.nprof"));
+    assert_eq!(run.status, 0, "{run:?}");
+    assert_profiled(&shell, "project/x.nprof", "work_of_library", "lib.rs");
 }
 
 #[test]

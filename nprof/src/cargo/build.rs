@@ -1,7 +1,7 @@
 //! Runs cargo: builds the target, and finds its executable.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
@@ -29,6 +29,15 @@ pub(super) fn build(args: &CargoArgs) -> anyhow::Result<Built> {
     cargo.envs(debug_info::variables(&manifest, args.profile_name(), is_set));
     let messages = output(cargo, "cargo could not build the program")?;
     Ok(Built::parse(&messages, args.target().0))
+}
+
+/// Returns the directory of the standard library, of which programs may need the shared one. None if the
+/// compiler does not name it.
+pub(super) fn standard_library() -> Option<PathBuf> {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc.args(["--print", "target-libdir"]).stdin(Stdio::null());
+    let path = output(rustc, "rustc did not succeed").ok()?;
+    Some(PathBuf::from(path.trim_end_matches('\n'))).filter(|path| path.is_dir())
 }
 
 /// Returns the executable to profile.

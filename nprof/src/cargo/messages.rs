@@ -48,15 +48,16 @@ impl Built {
     }
 
     /// Returns the directories of libraries that were made for an executable, as cargo passes them on:
-    /// no directories of the system.
-    pub(super) fn library_paths_of(&self, executable: &Executable) -> Vec<&Path> {
+    /// those of build scripts, of its profile, and of dependencies; no directories of the system.
+    pub(super) fn library_paths_of(&self, executable: &Executable) -> Vec<PathBuf> {
         // PROFILE/NAME, PROFILE/deps/NAME or PROFILE/examples/NAME, and PROFILE/build/PACKAGE/out.
-        let is_own = |path: &Path| {
-            let directories = executable.path.ancestors().skip(1).take(2);
-            path.components().any(|part| part.as_os_str() == "build")
-                && directories.into_iter().any(|directory| path.starts_with(directory))
-        };
-        self.library_paths.iter().map(PathBuf::as_path).filter(|path| is_own(path)).collect()
+        let directory = executable.path.parent().unwrap_or(Path::new(""));
+        let is_below = directory.ends_with("deps") || directory.ends_with("examples");
+        let profile = directory.parent().filter(|_| is_below).unwrap_or(directory);
+        let is_own = |path: &&PathBuf| path.starts_with(profile.join("build"));
+        let mut paths: Vec<PathBuf> = self.library_paths.iter().filter(is_own).cloned().collect();
+        paths.extend([profile.to_owned(), profile.join("deps")]);
+        paths
     }
 }
 
@@ -109,7 +110,8 @@ not JSON
             };
             assert_eq!(built.executables, [expected]);
             let libraries = built.library_paths_of(&built.executables[0]);
-            assert_eq!(libraries, [Path::new("/p/target/release/build/lib-1/out")]);
+            let expected = ["build/lib-1/out", "", "deps"];
+            assert_eq!(libraries, expected.map(|path| Path::new("/p/target/release").join(path)));
         }
         assert_eq!(Built::parse(OUTPUT, Kind::Bench).executables, []);
     }

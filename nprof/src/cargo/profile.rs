@@ -1,7 +1,6 @@
 //! Builds, then records the executable as cargo would run it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -57,15 +56,14 @@ fn request(args: &CargoArgs, built: &Built, executable: &Executable) -> Request 
     // Tests find their files by it.
     let mut variables =
         vec![("CARGO_MANIFEST_DIR".into(), executable.package.clone().into_os_string())];
-    let mut libraries: Vec<PathBuf> =
-        built.library_paths_of(executable).into_iter().map(Into::into).collect();
-    if !libraries.is_empty() {
-        let others = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
+    let mut libraries = built.library_paths_of(executable);
+    libraries.extend(build::standard_library());
+    // An empty word would be the current directory.
+    if let Some(others) = std::env::var_os(LIBRARY_PATH).filter(|others| !others.is_empty()) {
         libraries.extend(std::env::split_paths(&others));
-        // A path with a colon cannot be passed on.
-        variables
-            .extend(std::env::join_paths(libraries).ok().map(|path| (LIBRARY_PATH.into(), path)));
     }
+    // A path with a colon cannot be passed on.
+    variables.extend(std::env::join_paths(libraries).ok().map(|path| (LIBRARY_PATH.into(), path)));
     Request {
         output: args.output.clone(),
         options: args.record_words(),
