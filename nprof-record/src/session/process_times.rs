@@ -85,7 +85,7 @@ impl Known {
     /// as much as in the `read_ns` from the beginning to its last reading, relative to their length. A
     /// later process may have exited long before this was noticed.
     fn unread_ns(&self, unread_ns: u64, read_ns: u64) -> u64 {
-        let is_attached = self.before.total_ns > 0;
+        let is_attached = self.is_followed && self.before.total_ns > 0;
         let used_ns = self.last.total_ns.saturating_sub(self.before.total_ns);
         let unread_ns = unread_ns.min(read_ns);
         let estimate = u128::from(used_ns) * u128::from(unread_ns) / u128::from(read_ns.max(1));
@@ -416,6 +416,17 @@ mod tests {
         machine.0.remove(&11);
         machine.set(10, 1, 1000 + 450 + 730, 300 + 450 + 730);
         assert_eq!(machine.read(&mut times, 200), Some(30));
+    }
+
+    #[test]
+    fn time_of_orphan_that_is_not_followed_does_not_count() {
+        let (mut machine, mut times) = attached();
+        machine.set(9, 10, 400, 0);
+        times.add_existing(9, machine.0[&9], false);
+        machine.set(9, 1, 450, 0);
+        machine.read(&mut times, 100);
+        machine.0.remove(&9);
+        assert_eq!(machine.read(&mut times, 150), Some(0));
     }
 
     #[test]
