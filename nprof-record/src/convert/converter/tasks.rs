@@ -31,7 +31,9 @@ impl<S: Sink> Converter<S> {
                 let found = procfs::thread_info(pid, tid);
                 self.tree.add_existing_thread(pid, tid, found.as_ref(), time_ns);
                 let mut extras = ExtrasBuilder::new();
-                if let Some(exe) = procfs::executed_file(pid).filter(|_| tid == pid) {
+                if tid == pid
+                    && let Some(exe) = procfs::executed_file(pid)
+                {
                     extras.add("exe", &exe);
                 }
                 self.define_task_with(tid, extras.extras());
