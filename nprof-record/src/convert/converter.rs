@@ -139,8 +139,8 @@ impl<S: Sink> RecordHandler for Converter<S> {
         let samples =
             self.sums.get((event.0 as usize).wrapping_sub(1)).map_or(0, |sum| sum.samples);
         let missed = time.missed(samples);
-        // Without any sample, the number is unknown.
-        if missed != Some(0) || samples == 0 {
+        // An event that never had a counter lost an unknown number.
+        if missed != Some(0) {
             let lost = LostSamples::own(missed.unwrap_or(0));
             self.on_lost(sample_id, lost, event, Cause::Multiplex);
         }

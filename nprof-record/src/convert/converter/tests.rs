@@ -450,6 +450,8 @@ fn samples_of_event_without_counter_are_estimated_as_lost() {
     converter.on_multiplexed(sample_id(0), EVENT, CountingTime { running_ns: 100, ..half });
     assert_eq!(converter.sink.0, ["L1 600 multiplex"]);
     converter.sums[0].samples = 0;
+    converter.on_multiplexed(sample_id(0), EVENT, half);
+    assert_eq!(converter.sink.0.len(), 1, "an event that rarely happens");
     converter.on_multiplexed(sample_id(0), EVENT, CountingTime { running_ns: 0, ..half });
     assert_eq!(converter.sink.0[1..], ["L1 0 multiplex"], "of unknown number");
     assert_eq!(converter.counts.lost, BTreeMap::from([(Cause::Multiplex, 600)]));
