@@ -1,7 +1,7 @@
 //! The code of the page: instructions and source lines of the functions with the largest shares, and the
 //! samples at them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +17,12 @@ use crate::print::page::moment::push_sum;
 use crate::print::page::words::{Words, length};
 use crate::tree::call_tree::CodeMoment;
 
+/// The most memory of source text, in bytes: a page has room for less.
+const MAX_SOURCE_BYTES: usize = 64 << 20;
+
+/// The most notes on source files.
+const MAX_NOTES: usize = 20;
+
 /// Returns the code of functions that take at most this number of bytes. Null if the stream has no code.
 pub(super) fn code(context: &PrintContext<'_>, room: usize) -> Value {
     let code = &context.tree.code;
@@ -24,24 +30,22 @@ pub(super) fn code(context: &PrintContext<'_>, room: usize) -> Value {
         return Value::Null;
     }
     let sources = sources(context);
-    let mut page = CodePage::default();
+    let mut page = CodePage { events: context.events, ..CodePage::default() };
     // The samples by function and event, so that each event has a list.
     let mut of_functions: Vec<Vec<&CodeMoment>> = vec![Vec::new(); code.functions.len()];
     code.moments.iter().for_each(|moment| of_functions[moment.function].push(moment));
     for (found, moments) in code.functions.iter().zip(&of_functions) {
         page.add(&found.function, &sources, moments, room);
     }
-    let mut notes: Vec<&String> =
-        sources.values().filter_map(|source| source.mismatch.as_ref()).collect();
-    notes.dedup();
+    let mismatches = sources.values().filter_map(|source| source.mismatch.as_deref()).collect();
     json!({
         "words": page.words.list(),
         "places": page.places.list(),
         "functions": page.functions,
-        "moments": page.moments(context.events),
+        "moments": page.moments(),
         "slice_ns": code.slice_ns.max(1),
         "without_room": page.without_room,
-        "notes": notes,
+        "notes": notes(&mismatches),
     })
 }
 
@@ -61,11 +65,34 @@ fn sources(context: &PrintContext<'_>) -> BTreeMap<Arc<str>, Source> {
     // The first of several recordings: the program was built before it.
     let starts = context.summary.runs.iter().filter_map(|run| run.head.as_ref()?.utc);
     let recorded = starts.min().map(|utc| SystemTime::UNIX_EPOCH + Duration::from_nanos(utc));
-    let found = |(file, last): (Arc<str>, u32)| {
-        let source = source::find(directories, &file, last, recorded);
-        (file, source)
-    };
-    last_lines.into_iter().map(found).collect()
+    let mut sources = BTreeMap::new();
+    let mut bytes = 0;
+    for (file, last) in last_lines {
+        if bytes > MAX_SOURCE_BYTES {
+            let mismatch =
+                Some(format!("{file} and files after it: not read, there is too much source text"));
+            sources.insert(file, Source { lines: None, mismatch });
+            break;
+        }
+        let mut source = source::find(directories, &file, last, recorded);
+        if let Some(lines) = &mut source.lines {
+            lines.truncate(last as usize);
+            bytes += lines.iter().map(|line| line.len() + size_of::<String>()).sum::<usize>();
+        }
+        sources.insert(file, source);
+    }
+    sources
+}
+
+/// Returns notes on source files, and the number of further ones.
+fn notes(mismatches: &BTreeSet<&str>) -> Vec<String> {
+    let mut notes: Vec<String> =
+        mismatches.iter().take(MAX_NOTES).map(|&note| note.to_owned()).collect();
+    if mismatches.len() > MAX_NOTES {
+        let more = mismatches.len() - MAX_NOTES;
+        notes.push(format!("{more} more source files are or may be of another version"));
+    }
+    notes
 }
 
 /// Returns the first and the last line of a function in each file that it was compiled from. Calls that
@@ -85,6 +112,7 @@ fn files(function: &Function, decoded: &[Decoded]) -> BTreeMap<Arc<str>, [u32; 2
 /// The functions of a page. Names and lines are in lists, as functions share them.
 #[derive(Default)]
 struct CodePage<'a> {
+    events: &'a [ReportedEvent],
     words: Words<String>,
     /// Calls at an instruction, innermost first: three numbers each, function, file and line.
     places: Words<Vec<u64>>,
@@ -111,8 +139,7 @@ impl<'a> CodePage<'a> {
         let before = self.words.bytes() + self.places.bytes();
         let value = self.function(function, &decoded, sources);
         let length = length(&value);
-        // A sample takes 5 numbers, most of one or two digits of 7 bits.
-        let added = self.words.bytes() + self.places.bytes() - before + 10 * moments.len();
+        let added = self.words.bytes() + self.places.bytes() - before + self.length_of(moments);
         let bytes = self.bytes + length + added;
         if bytes > room {
             self.words.truncate(words);
@@ -169,6 +196,21 @@ impl<'a> CodePage<'a> {
         })
     }
 
+    /// Returns the length of samples in the page.
+    fn length_of(&self, moments: &[&CodeMoment]) -> usize {
+        let mut numbers = Numbers::default();
+        for moment in moments {
+            let event = self.events.iter().find(|event| event.event == moment.event);
+            let Some(event) = event else { continue };
+            // The distance of the instruction from the last one is small.
+            numbers.push(0x80);
+            numbers.push(u64::from(moment.thread));
+            numbers.push(u64::from(moment.slice));
+            push_sum(&mut numbers, moment.sum, event);
+        }
+        numbers.text().len()
+    }
+
     /// Returns the number of calls at an instruction.
     fn place(&mut self, places: &[Place]) -> u64 {
         let mut numbers = Vec::with_capacity(3 * places.len());
@@ -184,7 +226,7 @@ impl<'a> CodePage<'a> {
 
     /// Returns for each event the samples: the distance of the instruction from the last one, thread, slice,
     /// and the sum.
-    fn moments(&mut self, events: &[ReportedEvent]) -> Vec<String> {
+    fn moments(&mut self) -> Vec<String> {
         self.moments.sort_by_key(|(at, moment)| (*at, moment.thread, moment.slice));
         let of_event = |event: &ReportedEvent| {
             let mut numbers = Numbers::default();
@@ -198,6 +240,20 @@ impl<'a> CodePage<'a> {
             }
             numbers.text()
         };
-        events.iter().map(of_event).collect()
+        self.events.iter().map(of_event).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_notes_are_counted() {
+        let files: Vec<String> = (10..35).map(|number| format!("{number}.c")).collect();
+        let found = notes(&files.iter().map(String::as_str).collect());
+        assert_eq!((found.len(), &found[0][..]), (MAX_NOTES + 1, "10.c"));
+        assert_eq!(found[MAX_NOTES], "5 more source files are or may be of another version");
+        assert_eq!(notes(&BTreeSet::from(["a.c"])), ["a.c"]);
     }
 }
