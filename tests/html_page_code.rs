@@ -169,7 +169,6 @@ fn source_text_is_that_of_the_files() {
 
 /// Returns the document after keys were pressed, each in the element of a selector.
 fn pressed(shell: &Shell, selection: &str, keys: &[(&str, &str)]) -> String {
-    let page = String::from_utf8(shell.read("x.html")).expect("text");
     let press: String = keys
         .iter()
         .map(|(at, key)| {
@@ -179,9 +178,15 @@ fn pressed(shell: &Shell, selection: &str, keys: &[(&str, &str)]) -> String {
             )
         })
         .collect();
-    let script = format!("<script>addEventListener('load', () => {{\n{press}}});</script></body>");
-    shell.write("keys.html", page.replace("</body>", &script));
-    document(shell, "keys.html", selection)
+    after_script(shell, selection, &press)
+}
+
+/// Returns the document after a script was executed when the page was loaded.
+fn after_script(shell: &Shell, selection: &str, script: &str) -> String {
+    let page = String::from_utf8(shell.read("x.html")).expect("text");
+    let script = format!("<script>addEventListener('load', () => {{\n{script}}});</script></body>");
+    shell.write("script.html", page.replace("</body>", &script));
+    document(shell, "script.html", selection)
 }
 
 #[test]
@@ -207,35 +212,57 @@ fn keys_lead_from_a_function_to_its_lines() {
 }
 
 #[test]
+fn functions_of_one_name_can_be_chosen() {
+    let Some(shell) = page("") else { return };
+    let mut text = "@nprof\t1.1\trun=0x1\tclock=monotonic\tcommand=twins\n\
+        @event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\tfrequency=997\n\
+        I\t1\telf\t-\t/bin/twins\nT\t1\t0\t7\t7\t0\tmain\nU\t1\ttwin\t-\n"
+        .to_owned();
+    for (id, samples) in [(1, 3), (2, 2)] {
+        let _ = writeln!(
+            text,
+            "F\t{id}\t1\t{id:#x}00\tu\nY\t{id}\tnamed\t1,0,0,0\nN\t{id}\t0\t{id}\n\
+             C\t1\t{id:#x}00\tx86_64\tc3\t0,1,0,0,0\t-\n\
+             S\t{id}000\t1\t1\t0\t{id}\t{}\t{samples}",
+            samples * 1_003_009
+        );
+    }
+    text += "@end\treason=exit\tstatus=0\tsamples=2\trecords=9\tlost=0\n";
+    shell.write("x.nprof", text);
+    shell.run("nprof-paths --format html -o x.html x.nprof").quiet();
+    let place = |document: &str| {
+        let place = document.split("id=\"code-place\"").nth(1).expect("a place");
+        place.split(['>', '<']).nth(1).expect("its text").to_owned()
+    };
+    assert_eq!(place(&document(&shell, "x.html", "tab=code")), "/bin/twins+0x100");
+    let choose = "const list = document.querySelector('#code-function');\n\
+                  list.selectedIndex = 1;\nlist.dispatchEvent(new Event('change'));\n";
+    assert_eq!(place(&after_script(&shell, "tab=code", choose)), "/bin/twins+0x200");
+}
+
+#[test]
 fn inlined_function_marks_its_instructions() {
     let Some(shell) = page("") else { return };
-    let names = "inlined plain";
     let index = |document: &str, name: &str| -> usize {
         let names = document.split("\"names\":[").nth(1).expect("names");
         let names = names.split("],\"images\"").next().expect("names");
-        let names: Vec<String> = serde_names(names);
-        names.iter().position(|found| found == name).unwrap_or_else(|| panic!("{name}: {names:?}"))
+        let names: Vec<&str> = names.trim_matches('"').split("\",\"").collect();
+        names.iter().position(|&found| found == name).unwrap_or_else(|| panic!("{name}: {names:?}"))
     };
     let page = String::from_utf8(shell.read("x.html")).expect("text");
     let of = |name: &str| {
         let selection = format!("tab=code&function={}", index(&page, name));
         document(&shell, "x.html", &selection)
     };
-    let (inlined, plain) = names.split_once(' ').expect("two");
-    let document = of(inlined);
+    let document = of("inlined");
     assert!(document.contains("inlined is inlined here, at the marked instructions."));
     let marked: Vec<&str> = document.split("class=\"line marked\"").skip(1).collect();
     let [marked] = marked[..] else { panic!("{document}") };
     assert_eq!([cell(marked, "text"), cell(marked, "function")], ["sub rcx, 1", "inlined"]);
     assert_eq!(cell(marked, "line"), "in&lt;line&gt;.h:5");
-    let document = of(plain);
+    let document = of("plain");
     assert!(document.contains("plain: no code here."), "{document}");
     assert!(shown(&document, "instructions", &[]).is_empty());
-}
-
-/// Returns the strings of a list in JSON, without escapes.
-fn serde_names(list: &str) -> Vec<String> {
-    list.trim_matches('"').split("\",\"").map(str::to_owned).collect()
 }
 
 #[test]

@@ -22,12 +22,7 @@ const table = new Table(byId('table'), profile, {
   open: (f) => open_function(f, 'code'),
   hover: (f, event) => f < 0 ? tip(null) : tip(event, profile.names[f], function_line(f)),
 });
-const codeView = new CodeView(byId('code'), profile, {
-  choose: (name, image) => {
-    const f = profile.names.findIndex((other, f) => other === name && profile.images[profile.image_of[f]] === image);
-    if (f >= 0) choose_function(f);
-  },
-});
+const codeView = new CodeView(byId('code'), profile, { choose: (f) => choose_function(f) });
 // A brush moves more often than the screen shows frames.
 const timeline = new Timeline(byId('timeline'), profile, { change: () => later(), tip });
 let frame = 0;
@@ -139,10 +134,10 @@ function show_table() {
   if (state.tab === 'functions') table.show(sums, profile.events[state.event].z, isHit);
 }
 
-// Returns the event, time and threads that are selected.
+// Returns the event, time and threads that are selected, and whether the brush moves.
 function selection() {
-  const { from, to, tracks } = timeline;
-  return { event: state.event, from, to, tracks };
+  const { from, to, tracks, isMoving } = timeline;
+  return { event: state.event, from, to, tracks, isMoving };
 }
 
 const shortNames = [];

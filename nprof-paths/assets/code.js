@@ -24,6 +24,14 @@ class Code {
     this.profile = profile;
     this.found = new Map();
     this.flags = new Map();
+    // For each event, whether it has samples of threads that were joined: they have no row in the timeline.
+    this.isJoined = this.samples.map(({ track }) => track.some((number) => number >= profile.tracks.length));
+  }
+
+  // Returns the number of a function in the page; -1 if its calls are in `(other)`.
+  number_of(found) {
+    const { names, images, image_of } = this.profile, name = this.words[found.name], image = this.words[found.image];
+    return names.findIndex((other, f) => other === name && images[image_of[f]] === image);
   }
 
   // Returns the functions that were compiled from a function: its own code, then those it is inlined in.
@@ -71,7 +79,7 @@ function names_in(place) {
 }
 
 class CodeView {
-  // `on` has `choose(name, image)`.
+  // `on` has `choose(f)`.
   constructor(section, profile, on) {
     this.code = profile.code && new Code(profile.code, profile);
     Object.assign(this, { profile, on, shown: null, func: -1, line: null });
@@ -90,8 +98,10 @@ class CodeView {
     });
     this.list.addEventListener('change', () => {
       const found = this.code.functions[this.list.value];
+      // Several functions may have one name: the chosen one stays open.
+      this.func = this.code.number_of(found);
       this.open(found);
-      this.on.choose(this.code.words[found.name], this.code.words[found.image]);
+      this.on.choose(this.func);
     });
   }
 
@@ -104,7 +114,7 @@ class CodeView {
     const { event } = selection;
     Object.assign(this, { whole: sums.whole, z: this.profile.events[event].z, sums: this.code.sums(selection) });
     // A list that changes under the brush is of no use.
-    if (!isMoving) this.show_list();
+    if (!isMoving || !this.ordered) this.show_list();
     const last = this.shown && this.func === f ? this.shown : this.ordered[0];
     // The brush must not go to another function.
     const found = f >= 0 ? this.code.of(f) : last ? [last] : [];
@@ -118,7 +128,7 @@ class CodeView {
     this.note.textContent = this.notes(f, found, selection).join(' ');
   }
 
-  notes(f, found, { from, to }) {
+  notes(f, found, { event, from, to, tracks }) {
     const { code, profile } = this, notes = [];
     const name = f >= 0 ? profile.names[f] : '', { steps } = code;
     if (found.length === 0) {
@@ -131,6 +141,9 @@ class CodeView {
     if (!isWhole && (from % steps > 0 || to % steps > 0 && to < profile.slices)) {
       const time = (slice) => seconds(Math.min(slice * steps, profile.slices) * profile.slice_ns);
       notes.push(`Code has time in steps of ${seconds(code.slice_ns)}: these numbers are of ${time(Math.floor(from / steps))} – ${time(Math.ceil(to / steps))}.`);
+    }
+    if (tracks.size > 0 && code.isJoined[event]) {
+      notes.push('Threads with few samples at instructions were joined: their samples are only in the numbers of all threads.');
     }
     return notes.concat(code.notes);
   }

@@ -162,10 +162,12 @@ class Profile {
   }
 
   // Sets the own sums of an event to those of a selection: by the slices that enter and leave it.
-  select(found, from, to, tracks) {
+  select(found, { from, to, tracks, isMoving }) {
     const key = [...tracks].sort().join(), isOn = Uint8Array.from(this.tracks, (_, track) => tracks.size === 0 || tracks.has(track) ? 1 : 0);
     const { starts } = found, size = (a, b) => starts[Math.max(a, b)] - starts[Math.min(a, b)];
-    if (key !== found.tracks || size(from, found.from) + size(to, found.to) >= size(from, to)) {
+    // Squares that were added and removed leave rounding errors, which may only be seen under the brush.
+    const isKept = found.each !== null || isMoving;
+    if (!isKept || key !== found.tracks || size(from, found.from) + size(to, found.to) >= size(from, to)) {
       found.own.clear();
       Object.assign(found, { from, to: from, tracks: key });
     }
@@ -178,9 +180,9 @@ class Profile {
   }
 
   // Returns the sums of the samples in a selection: by node and by function. They change with the next selection.
-  sums({ event, from, to, tracks }) {
-    const { tree } = this, found = this.of_event(event), { own, all, first, end, each } = found;
-    this.select(found, from, to, tracks);
+  sums(selection) {
+    const { tree } = this, { event } = selection, found = this.of_event(event), { own, all, first, end, each } = found;
+    this.select(found, selection);
     const whole = { samples: 0, weight: 0, squares: 0 };
     const keys = each === null ? ['samples', 'weight', 'squares'] : ['weight'];
     const count = this.names.length, self = new Sums(count, null), total = new Sums(count, null);

@@ -119,7 +119,7 @@ pub struct CodeMoment {
     pub offset: u32,
     /// Index into the summary's events.
     pub event: usize,
-    /// Index into [`Moments::threads`].
+    /// Index into [`Moments::threads`]; their number for threads that were joined in the code.
     pub thread: u32,
     /// The number of the slice of [`Code::slice_ns`].
     pub slice: u32,

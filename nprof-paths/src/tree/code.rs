@@ -134,14 +134,20 @@ impl CodeSamples {
     }
 }
 
-/// Returns the number that each thread has in the tree: that of the others if it was joined with them.
+/// Returns the number that each thread has in the tree: that of the others if the tree joined it with them. The
+/// threads that the code joined have the number after the last: the tree may have them apart.
 fn places_of_threads(threads: &[String], of_tree: &Moments) -> Vec<u32> {
     let mut is_used = vec![false; of_tree.threads.len()];
     of_tree.moments.iter().for_each(|moment| is_used[moment.thread as usize] = true);
     let numbers: FxHashMap<&str, u32> =
         of_tree.threads.iter().map(|label| &label[..]).zip(0..).collect();
-    let other = numbers.get(Timeline::other().as_str()).copied().unwrap_or(0);
+    let joined = of_tree.threads.len() as u32;
+    let other_label = Timeline::other();
+    let other = numbers.get(&other_label[..]).copied().unwrap_or(joined);
     let of_label = |label: &String| {
+        if *label == other_label {
+            return joined;
+        }
         let number = numbers.get(&label[..]).copied();
         number.filter(|&number| is_used[number as usize]).unwrap_or(other)
     };
@@ -153,4 +159,27 @@ fn add_to(sums: &mut Vec<Sum>, event: usize, sum: Sum) {
         sums.resize(event + 1, Sum::default());
     }
     sums[event].add(sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_have_the_numbers_of_the_tree() {
+        let labels =
+            |labels: &[&str]| -> Vec<String> { labels.iter().map(|&it| it.into()).collect() };
+        let moment = |thread| Moment { node: 0, thread, slice: 0, sum: Sum::of(1, 1) };
+        let mut tree = Moments {
+            slice_ns: 1,
+            slices: 1,
+            threads: labels(&["a", "b", "c"]),
+            moments: vec![moment(0), moment(1), moment(2)],
+        };
+        assert_eq!(places_of_threads(&labels(&["c", "(other)", "a"]), &tree), [2, 3, 0]);
+        // The tree joined `b`.
+        tree.threads[2] = "(other)".to_owned();
+        tree.moments.remove(1);
+        assert_eq!(places_of_threads(&labels(&["b", "(other)", "a"]), &tree), [2, 3, 0]);
+    }
 }
