@@ -25,7 +25,7 @@ pub struct FramePlace {
 /// Properties that make code the same in several epochs and streams: image, start, and contents.
 type CodeKey = (Arc<str>, Box<[u8]>, u64, u64);
 
-/// Finds the code of frames. Memory is bounded: code beyond [`MAX_BYTES`] has no place.
+/// Finds the code of frames. Memory is bounded: code beyond `MAX_BYTES` has no place.
 #[derive(Clone, Debug, Default)]
 pub struct CodePlaces {
     functions: Vec<Arc<Function>>,

@@ -72,7 +72,7 @@ pub struct Image<'a> {
     pub path: &'a [u8],
     /// `base=0x..`: the runtime address that offsets count from (kernel, module, jit);
     /// `task=N`: the task that owns the memory (anon, jit of a process);
-    /// `load`: [`LoadSegment`]s (elf).
+    /// `load`: [`LoadSegment`](crate::LoadSegment)s (elf).
     pub extras: Extras<'a>,
 }
 
