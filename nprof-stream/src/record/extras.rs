@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::record::escape::{push_escaped, unescape_in_place};
-use crate::record::limits;
+use crate::record::limits::{self, clip};
 use crate::record::number::{decimal, hexadecimal};
 
 /// The extras of a record as encoded: fields `key=value` joined by TAB, values escaped.
@@ -110,7 +110,7 @@ impl ExtrasBuilder {
         }
         self.0.extend_from_slice(key.as_bytes());
         self.0.push(b'=');
-        push_escaped(&mut self.0, value);
+        push_escaped(&mut self.0, &clip(value));
         self
     }
 
@@ -152,6 +152,16 @@ mod tests {
         assert_eq!(extras.number("task"), Some(7));
         assert_eq!(extras.get("tas"), None);
         assert_eq!(Extras::from_encoded(extras.encoded()), Some(extras));
+    }
+
+    #[test]
+    fn value_longer_than_a_string_is_cut() {
+        let mut builder = ExtrasBuilder::new();
+        builder.add("exe", &[b'x'; limits::STRING + 1]);
+        let extras = builder.extras();
+        assert_eq!(Extras::from_encoded(extras.encoded()), Some(extras));
+        let value = extras.get("exe").unwrap();
+        assert!(value.len() == limits::STRING && value.ends_with(b"x..."), "{}", value.len());
     }
 
     #[test]
