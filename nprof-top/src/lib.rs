@@ -7,9 +7,11 @@
 //! - `args`: the command line;
 //! - [`model`]: from records to the rows of a window of time;
 //! - `screen`: from rows and keys to lines of text;
+//! - `keyboard`: the keys of the terminal, and its hang-up;
 //! - `run`: the threads, the terminal, the signals.
 
 mod args;
+mod keyboard;
 pub mod model;
 mod run;
 mod screen;

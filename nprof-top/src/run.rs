@@ -1,4 +1,4 @@
-//! Runs the tool: a thread reads the stream, the main thread draws and handles keys.
+//! Runs the tool: threads read the stream and the keyboard, the main thread draws and handles keys.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -12,13 +12,14 @@ use nprof_cli::usage;
 use nprof_stream::Reader;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::cursor::Show;
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::event::{Event, KeyEventKind};
 use ratatui::crossterm::execute;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::args::{Args, TOOL};
+use crate::keyboard::Keyboard;
 use crate::model::live::Live;
 use crate::screen::draw::draw;
 use crate::screen::state::{Answer, State};
@@ -38,7 +39,7 @@ pub fn run() -> ExitCode {
     stage::run(TOOL, || work(&args))
 }
 
-/// The state that both threads share.
+/// The state that the threads of the stream and of the screen share.
 #[derive(Debug)]
 struct Shared {
     live: Live,
@@ -66,9 +67,16 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
     .context("cannot start a thread")?;
     // It also restores the terminal after a panic of any thread.
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
-    let watched = watch(&mut terminal, &shared, start, || reader.is_finished());
+    let keyboard = Keyboard::open().context("the keyboard");
+    let watched = keyboard.as_ref().map_or(Ok(()), |keyboard| {
+        watch(&mut terminal, keyboard, &shared, start, || reader.is_finished())
+    });
     let restored = ratatui::try_restore();
     // Errors are printed after the screen is left.
+    if keyboard?.is_hung_up() {
+        // Of the session only its leader got the signal.
+        emulate_default_handler(SIGHUP).context("the terminal has hung up")?;
+    }
     watched?;
     restored.context("the terminal cannot be restored")?;
     let mut shared = locked(&shared);
@@ -85,8 +93,7 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
 /// Ends the program by any of these signals as without a handler, and restores the terminal before that.
 fn end_by_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    // crossterm reads keys without end if the terminal is closed, or a key incomplete: a flag would never be
-    // seen.
+    // Not a flag: the main thread may be busy with a large table.
     let end = move || {
         for signal in &mut signals {
             // The terminal may be closed.
@@ -127,9 +134,10 @@ fn read_stream(
     Ok(())
 }
 
-/// Draws and handles keys until the user leaves, or the stream cannot be read.
+/// Draws and handles keys until the user leaves, the terminal hangs up, or the stream cannot be read.
 fn watch(
     terminal: &mut DefaultTerminal,
+    keyboard: &Keyboard,
     shared: &Mutex<Shared>,
     start: Instant,
     is_finished: impl Fn() -> bool,
@@ -137,7 +145,7 @@ fn watch(
     let mut state = State::default();
     let mut due = Instant::now();
     let mut is_changed = true;
-    loop {
+    while !keyboard.is_hung_up() {
         let begun = Instant::now();
         if begun >= due {
             let mut shared = locked(shared);
@@ -160,22 +168,21 @@ fn watch(
             due = Instant::now() + INTERVAL.max(begun.elapsed() * REST);
         }
         is_changed = false;
-        let wait = due.saturating_duration_since(Instant::now());
-        // The keyboard is /dev/tty where standard input is the stream.
-        if event::poll(wait).context("the keyboard")? {
-            match event::read().context("the keyboard")? {
-                Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    let live = &mut locked(shared).live;
-                    if state.key(key, live, elapsed_ns(start)) == Answer::Quit {
-                        return Ok(());
-                    }
-                    is_changed = true;
+        // Not longer, to notice a hang-up.
+        let wait = due.saturating_duration_since(Instant::now()).min(INTERVAL);
+        match keyboard.next(wait).context("the keyboard")? {
+            Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                let live = &mut locked(shared).live;
+                if state.key(key, live, elapsed_ns(start)) == Answer::Quit {
+                    return Ok(());
                 }
-                Event::Resize(..) => is_changed = true,
-                _ => {}
+                is_changed = true;
             }
+            Some(Event::Resize(..)) => is_changed = true,
+            _ => {}
         }
     }
+    Ok(())
 }
 
 /// Returns the time since the start.

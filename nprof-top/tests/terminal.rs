@@ -118,6 +118,24 @@ fn closed_terminal_ends_the_program() {
 }
 
 #[test]
+fn closed_terminal_ends_the_program_without_a_signal() {
+    if !has_terminal() {
+        return;
+    }
+    let shell = shell();
+    shell.run("mkfifo status").quiet();
+    // The keys come from standard input, and from /dev/tty.
+    for command in ["nprof-top waits.nprof", "nprof-top < waits.nprof"] {
+        // The leader of the session ignores SIGHUP, and the kernel sends it to no other process.
+        let command = format!("trap '' HUP\n{command}\necho $? > status");
+        let mut terminal = Terminal::new(&shell, 80, 10, &command);
+        terminal.wait(|screen| screen.contains("[recording ended]"));
+        drop(terminal);
+        assert_eq!(shell.run("timeout 120 cat status").quiet(), "129\n", "{command}");
+    }
+}
+
+#[test]
 fn small_and_changing_screens_show_what_fits() {
     if !has_terminal() {
         return;
@@ -132,18 +150,35 @@ fn small_and_changing_screens_show_what_fits() {
     left(terminal, 0);
 }
 
+/// Shows a stream that goes on when a line is written to `go`.
+const SHOW_LIVE: &str = "mkfifo stream go\n\
+                         (exec 3> stream; sed '/^U/,$d' waits.nprof >&3; read go < go; \
+                         sed -n '/^U/,$p' waits.nprof >&3) &\n\
+                         nprof-top --window 10m < stream\necho status $?";
+
+#[test]
+fn incomplete_key_does_not_stop_the_screen() {
+    if !has_terminal() {
+        return;
+    }
+    let shell = shell();
+    let mut terminal = Terminal::new(&shell, 100, 12, SHOW_LIVE);
+    terminal.wait(|screen| screen.contains("server+0x"));
+    // The beginning of an arrow, and its end.
+    terminal.press("\x1b[");
+    shell.run("echo > go").quiet();
+    terminal.wait(|screen| screen.contains("[recording ended]"));
+    terminal.press("Bq");
+    assert!(left(terminal, 0).contains("status 0"));
+}
+
 #[test]
 fn live_stream_is_shown_while_it_is_written() {
     if !has_terminal() {
         return;
     }
     let shell = shell();
-    let command = "mkfifo stream\n\
-                   (exec 3> stream; sed '/^U/,$d' waits.nprof >&3; read go < go; \
-                   sed -n '/^U/,$p' waits.nprof >&3) &\n\
-                   nprof-top --window 10m < stream\necho status $?";
-    shell.run("mkfifo go").quiet();
-    let mut terminal = Terminal::new(&shell, 100, 12, command);
+    let mut terminal = Terminal::new(&shell, 100, 12, SHOW_LIVE);
     // Names are defined after the samples.
     let screen = terminal.wait(|screen| screen.contains("server+0x"));
     assert!(!screen.contains("ended"), "{screen}");

@@ -81,7 +81,7 @@ impl Window {
     fn drop_first(&mut self) {
         if let Some((number, sums)) = self.slices.pop_front() {
             self.sums -= sums.len();
-            self.from_ns = self.from_ns.max((number + 1).saturating_mul(self.slice_ns));
+            self.from_ns = self.from_ns.max(number.saturating_add(1).saturating_mul(self.slice_ns));
         }
     }
 
