@@ -329,7 +329,12 @@ fn footer(context: &PrintContext<'_>) -> String {
     out += &omitted(context, &selected.dropped, "dropped", &args.limits().spelled());
     out += &omitted(context, &selected.not_shown, "not shown", "-n 0 prints all");
     let largest = selected.largest_without_code.as_deref().unwrap_or_default();
-    let reason = format!("such as {largest}; see the messages of nprof-symbolize --code");
+    let generated = match selected.lacks_generated_code {
+        true => "; nprof-record --code records code generated at run time",
+        false => "",
+    };
+    let reason =
+        format!("such as {largest}; see the messages of nprof-symbolize --code{generated}");
     out += &omitted(context, &selected.without_code, "without code", &reason);
     out
 }

@@ -14,7 +14,7 @@ use nprof_report::time::TimeSplit;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::tables::Tables;
-use nprof_stream::{EpochCache, FrameId, NodeId};
+use nprof_stream::{EpochCache, FrameId, ImageKind, NodeId};
 
 /// The most sums of offsets: 100 bytes each.
 const MAX_SUMS: usize = 1 << 19;
@@ -47,6 +47,8 @@ pub(crate) struct Annotation {
     without_code: BTreeMap<Arc<str>, Vec<Sum>>,
     /// The memory of their names.
     without_code_bytes: usize,
+    /// True if code that a process generated at run time is among it.
+    lacks_generated_code: bool,
     /// Samples that count, by event.
     counted: Vec<Sum>,
     counts: EpochCache<GroupKey, bool>,
@@ -70,6 +72,7 @@ impl Annotation {
             sums: 0,
             without_code: BTreeMap::new(),
             without_code_bytes: 0,
+            lacks_generated_code: false,
             counted: Vec::new(),
             counts: EpochCache::default(),
             excluded: EpochCache::default(),
@@ -87,6 +90,11 @@ impl Annotation {
     /// Returns the functions with code.
     pub(crate) fn functions(&self) -> &[FunctionSums] {
         &self.functions
+    }
+
+    /// True if code that a process generated at run time has samples and is not in the stream.
+    pub(crate) fn lacks_generated_code(&self) -> bool {
+        self.lacks_generated_code
     }
 
     /// Returns the functions without code, and their sums by event.
@@ -115,7 +123,9 @@ impl Annotation {
         add_to(&mut self.counted, group.event, sum);
         self.follow_calls(tables, group.node);
         let frame = tables.node(group.node).map_or(FrameId::NONE, |(_, frame)| frame);
-        let place = self.place(tables, frame).filter(|place| {
+        let place = self.place(tables, frame);
+        self.lacks_generated_code |= place.is_none() && is_generated(tables, frame);
+        let place = place.filter(|place| {
             let sums = &self.functions[place.function].sums;
             self.sums < MAX_SUMS || sums.contains_key(&(place.offset, group.event))
         });
@@ -256,4 +266,11 @@ pub(crate) fn add_to(sums: &mut Vec<Sum>, event: usize, sum: Sum) {
         sums.resize(event + 1, Sum::default());
     }
     sums[event].add(sum);
+}
+
+/// True if a frame is in code that a process generated at run time.
+fn is_generated(tables: &Tables, frame: FrameId) -> bool {
+    let Some(frame) = tables.frame(frame).filter(|frame| !frame.kernel) else { return false };
+    let image = tables.image(frame.image);
+    image.is_some_and(|image| matches!(image.kind, ImageKind::Jit | ImageKind::Anonymous))
 }

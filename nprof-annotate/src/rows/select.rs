@@ -28,6 +28,8 @@ pub(crate) struct Selected {
     pub(crate) without_code: OmittedRows,
     /// The function without code that has the most samples.
     pub(crate) largest_without_code: Option<Arc<str>>,
+    /// True if code that a process generated at run time is among them.
+    pub(crate) lacks_generated_code: bool,
 }
 
 /// Returns the sum of an event.
@@ -77,6 +79,7 @@ pub(crate) fn select(
         }
     }
     let mut largest = Sum::default();
+    selected.lacks_generated_code = annotation.lacks_generated_code();
     for (name, sums) in annotation.without_code() {
         selected.without_code.add(sums.iter().copied());
         let first = selected.all_events.first().map(|event| sum_of(sums, event.event));

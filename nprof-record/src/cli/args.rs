@@ -134,6 +134,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     pub(crate) keep_images: Option<PathBuf>,
 
+    /// Record the machine code of functions generated at run time, for nprof-annotate
+    #[arg(long)]
+    pub(crate) code: bool,
+
     /// Note the service that the recording is of, and its version, for nprof-export --to parquet
     #[arg(long, value_name = "NAME[@VERSION]")]
     pub(crate) service: Option<String>,

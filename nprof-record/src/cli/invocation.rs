@@ -306,6 +306,9 @@ impl Invocation<'_> {
             code.for_each(|code| converter.add_kernel_code(code));
         }
         converter.keep_images(self.kept.take());
+        if self.args.code {
+            converter.write_generated_code();
+        }
         let Sources { mut rings, waits, enabled } = sources;
         if let Some(rings) = &rings {
             rings.enable_stack_copies(&mut converter);

@@ -48,6 +48,11 @@ impl AddressSpace {
         self.0.iter().map(|mapping| mapping.image)
     }
 
+    /// True if all addresses fit in 32 bits: those of 64-bit programs do not, as the vDSO is higher.
+    pub(crate) fn is_32_bit(&self) -> bool {
+        self.0.last().is_none_or(|last| last.end.0 <= 1 << 32)
+    }
+
     /// Returns the image at an address, and the offset in it. None if nothing is mapped there.
     pub(crate) fn find(&self, address: RuntimeAddress) -> Option<(ImageIndex, ImageOffset)> {
         let mapping = self.0.get(self.0.partition_point(|mapping| mapping.end <= address))?;
@@ -93,6 +98,13 @@ mod tests {
         assert_eq!(find(&split, 0x4000), Some((1, 0x3000)));
         let covered = maps(&[(1, 5, 0, 1), (7, 9, 0, 2), (12, 20, 0, 3), (3, 15, 0, 4)]);
         assert_eq!(covered, maps(&[(1, 3, 0, 1), (3, 15, 0, 4), (15, 20, 3, 3)]));
+    }
+
+    #[test]
+    fn program_is_32_bit_without_mapping_beyond_4_gib() {
+        let libraries = (0xf000_0000, 1 << 32, 0, 1);
+        assert!(maps(&[libraries]).is_32_bit());
+        assert!(!maps(&[(0x7fff_0000_0000, 0x7fff_0000_2000, 0, 2), libraries]).is_32_bit());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::convert::calls::CallState;
 use crate::convert::counts::{Counts, Sum};
 use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
+use crate::convert::generated_code::GeneratedCode;
 use crate::convert::process_tree::ProcessTree;
 use crate::convert::stack_resolver::StackResolver;
 use crate::convert::value_events::ValueEvents;
@@ -242,6 +243,11 @@ impl<S: Sink> Converter<S> {
     pub(crate) fn add_kernel_code(&mut self, code: &LoadedCode) {
         let LoadedCode { start, size, ref name } = *code;
         self.resolver.frames.kernel_changed(&Ksymbol { start, size, is_unregistered: false, name });
+    }
+
+    /// Writes the code of functions generated at run time that have samples.
+    pub(crate) fn write_generated_code(&mut self) {
+        self.resolver.frames.code = Some(GeneratedCode::default());
     }
 
     /// Keeps copies of the images that have frames, from now on.

@@ -1,10 +1,12 @@
 //! The frames of code: finds the frame of an address, by the mappings at the time of the sample, gives
 //! new images, frames and nodes their ids, and writes their definitions.
 
+use std::rc::Rc;
+
 use nprof_object::{ImageOffset, RuntimeAddress};
 use nprof_stream::number::hex;
 use nprof_stream::{
-    Extras, ExtrasBuilder, FrameId, ImageKind, Line, Location, Mark, NodeId, Record, Status,
+    Extras, ExtrasBuilder, FrameId, ImageKind, Line, Location, Mark, NodeId, Record, Status, limits,
 };
 use nprof_unwind::image::elf::Elf;
 use nprof_unwind::unwind::FrameAddress;
@@ -12,10 +14,11 @@ use nprof_unwind::unwind::stack_input::StackInput;
 
 use crate::convert::address_space::AddressSpace;
 use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
+use crate::convert::generated_code::{self, GeneratedCode};
 use crate::convert::process_tree::{Process, ProcessTree};
 use crate::image::jit::growing_file::OpenFileBudget;
-use crate::image::jit::runtime_code::RuntimeFunctions;
-use crate::image::jit::unnamed_frames::UnnamedFrames;
+use crate::image::jit::runtime_code::{RuntimeFunction, RuntimeFunctions};
+use crate::image::jit::unnamed_frames::{FoundName, UnnamedFrames};
 use crate::image::kept_images::CopyKey;
 use crate::image::kernel::running_kernel::{KernelLocation, RunningKernel};
 use crate::image::key::{ImageIndex, ImageKey};
@@ -39,6 +42,8 @@ pub(crate) struct FrameTable {
     /// The frames and nodes of the latest call of [`Self::node_below`], root first.
     frames: Vec<FrameId>,
     nodes: Vec<NodeId>,
+    /// The code of functions generated at run time; `None` if the stream does not get it.
+    pub(crate) code: Option<GeneratedCode>,
 }
 
 impl FrameTable {
@@ -54,6 +59,7 @@ impl FrameTable {
             dictionary: Dictionary::new(max),
             frames: Vec::new(),
             nodes: Vec::new(),
+            code: None,
         }
     }
 
@@ -70,6 +76,7 @@ impl FrameTable {
     /// Begins to find the frames of a stack.
     pub(super) fn begin_stack(&mut self) {
         self.functions.begin_stack();
+        self.code.iter_mut().for_each(GeneratedCode::begin_stack);
         self.unnamed.begin_stack();
     }
 
@@ -88,6 +95,7 @@ impl FrameTable {
     pub(super) fn begin_epoch(&mut self, sink: &mut impl Sink) {
         self.functions.begin_epoch();
         self.unnamed.begin_epoch();
+        self.code.iter_mut().for_each(GeneratedCode::begin_epoch);
         self.dictionary.begin_epoch(sink);
     }
 
@@ -124,6 +132,7 @@ impl FrameTable {
             let id = self.dictionary.frame(key, sink);
             if id > last {
                 self.note_unnamed(key, id);
+                self.write_code(key, id, sink);
             }
             self.frames.push(id);
         }
@@ -141,7 +150,7 @@ impl FrameTable {
         let inside = address.address_for_lookup();
         let (index, mapped_offset) = maps.find(inside)?;
         let (image, offset) = if self.images.may_contain_jit(index) {
-            self.runtime_code_key(process, sample_id, inside, index, mapped_offset)
+            self.runtime_code_key(process, sample_id, address, index, mapped_offset)
         } else {
             (ImageKey::File(index), mapped_offset)
         };
@@ -162,18 +171,23 @@ impl FrameTable {
         &mut self,
         process: &mut Process,
         sample_id: SampleId,
-        address: RuntimeAddress,
+        address: FrameAddress,
         index: ImageIndex,
         mapped_offset: ImageOffset,
     ) -> (ImageKey, ImageOffset) {
+        let RuntimeAddress(inside) = address.address_for_lookup();
         self.has_generated_code = true;
         let owner = ProcessId { pid: sample_id.pid, serial: process.serial };
         // The perf map is read only for samples in such images.
         process.jit.read_until(owner, sample_id.time, &self.functions, &self.files);
-        self.name_earlier_frames(process);
-        if let Some((function, offset)) = process.jit.find(address.0)
+        self.name_earlier_frames(owner.pid, process);
+        if let Some((function, offset)) = process.jit.find(inside)
             && let Some(number) = self.functions.number(function)
         {
+            // Only callers have no samples of their own.
+            if !address.is_return() {
+                self.keep_code(owner.pid, process, function, number);
+            }
             return (ImageKey::Function(number), ImageOffset(offset));
         }
         let is_anonymous = self.images.get(index).kind == ImageKind::Anonymous;
@@ -186,12 +200,30 @@ impl FrameTable {
     }
 
     /// Finds the frames of earlier samples that have a name by now.
-    fn name_earlier_frames(&mut self, process: &mut Process) {
+    fn name_earlier_frames(&mut self, pid: u32, process: &mut Process) {
         for applied in process.jit.take_applied() {
             let start = RuntimeAddress(applied.function.start);
-            if let Some((index, _)) = process.maps.find(start) {
-                self.unnamed.name(index, &applied);
+            let Some((index, _)) = process.maps.find(start) else { continue };
+            if self.unnamed.name(index, &applied)
+                && self.code.is_some()
+                && let Some(number) = self.functions.number(&applied.function)
+            {
+                self.keep_code(pid, process, &applied.function, number);
             }
+        }
+    }
+
+    /// Keeps the code of a function of a process for the stream, if that gets code.
+    fn keep_code(
+        &mut self,
+        pid: u32,
+        process: &Process,
+        function: &Rc<RuntimeFunction>,
+        number: u32,
+    ) {
+        // The code of 32-bit programs would be disassembled as 64-bit code.
+        if let Some(code) = self.code.as_mut().filter(|_| !process.maps.is_32_bit()) {
+            code.keep(number, || process.jit.code(pid, function, limits::CODE));
         }
     }
 
@@ -203,16 +235,37 @@ impl FrameTable {
         }
         let owner = ProcessId { pid, serial: process.serial };
         process.jit.read_to_end(owner, time_ns, &self.functions, &self.files);
-        self.name_earlier_frames(process);
+        self.name_earlier_frames(pid, process);
     }
 
     /// Writes the locations of frames that were written before their names were found.
     pub(crate) fn write_late_names(&mut self, sink: &mut impl Sink) {
-        for (frame, function) in self.unnamed.take_found() {
+        for (frame, FoundName { function, image }) in self.unnamed.take_found() {
             let id = self.dictionary.function(&function, sink);
             let line = Line { function: id, ..Line::default() };
             let (status, lines, extras) = (Status::Named, &[line][..], Extras::NONE);
             sink.take(&Record::Location(Location { frame, status, lines, extras }));
+            if let Some(code) = self.code.as_mut().filter(|code| code.is_sampled(frame))
+                && let Some(number) = self.functions.number(&function)
+                && let Some(bytes) = code.take_unwritten(number, image)
+            {
+                // Offsets in the image of the frame, which is anonymous memory, are addresses.
+                generated_code::write(frame, function.start, &bytes, id, sink);
+            }
+        }
+    }
+
+    /// Writes the code of a function that was generated at run time, with a new frame of a sample in it.
+    fn write_code(&mut self, key: FrameKey, frame: FrameId, sink: &mut impl Sink) {
+        let Some(code) = self.code.as_mut().filter(|_| !key.return_address) else { return };
+        // Its name may come later.
+        code.add_sampled(frame);
+        if let Some(image @ ImageKey::Function(number)) = key.image
+            && let Some(bytes) = code.take_unwritten(number, image)
+            && let Some(function) = self.functions.get(number)
+        {
+            let id = self.dictionary.function(function, sink);
+            generated_code::write(frame, 0, &bytes, id, sink);
         }
     }
 

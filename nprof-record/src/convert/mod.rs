@@ -8,6 +8,7 @@ pub(crate) mod counts;
 pub(crate) mod deep_stacks;
 pub mod dictionary;
 pub(crate) mod frame_table;
+mod generated_code;
 pub(crate) mod process_code;
 pub(crate) mod process_tree;
 pub(crate) mod rule_cache;

@@ -40,6 +40,7 @@ mod losses;
 mod missed_allocations;
 // Names of code generated at run time: perf maps, jitdumps, BPF programs.
 mod runtime_code;
+mod runtime_machine_code;
 // Node.js and Python: generated code is named, and its stacks are complete and right.
 mod runtimes;
 // Complete stacks and the reasons of incomplete ones; the ways to capture stacks; CPU modes.

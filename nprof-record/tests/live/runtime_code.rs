@@ -16,7 +16,7 @@ use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::{Mark, Verdict};
 
 /// The common part of the programs: maps executable memory, copies a loop there, runs it.
-const MAKER: &str = r#"
+pub(super) const MAKER: &str = r#"
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <signal.h>
@@ -54,7 +54,7 @@ static __attribute__((noinline)) void run(char *code) {
 }
 "#;
 
-const PERF_MAP: &str = r#"
+pub(super) const PERF_MAP: &str = r#"
 int main(void) {
     char *code = room(), path[64];
     snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
@@ -110,7 +110,7 @@ int main(void) {
 "#;
 
 /// Writes a jitdump.
-const DUMP_WRITER: &str = r#"
+pub(super) const DUMP_WRITER: &str = r#"
 static char *buffer;
 static size_t buffered;
 static int dump;
@@ -157,7 +157,7 @@ static void begin(const char *directory) {
 "#;
 
 /// Three equal times: the last two in one function, at two addresses.
-const JITDUMP: &str = r#"
+pub(super) const JITDUMP: &str = r#"
 int main(int count, char **words) {
     char *code = room();
     begin(words[1]);

@@ -103,6 +103,13 @@ impl<T: Default> GrowingFile<T> {
         self.position
     }
 
+    /// Reads bytes at a position of the held file. None if no file is held, or it ends before.
+    pub(crate) fn bytes_at(&self, position: u64, length: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let read = read_at(&self.held.as_ref()?.file, &mut bytes, position).ok()?;
+        (read == length).then_some(bytes)
+    }
+
     /// Reads the new part of the held file, or of one that `open` opens, which is then held if the
     /// budget permits. `open` gets the inode of the held file, and returns another file that has its
     /// name now; the rest of the held file is read before that.

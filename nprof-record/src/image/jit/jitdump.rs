@@ -1,9 +1,10 @@
 //! Reads jitdump files, `jit-PID.dump` (tools/perf/Documentation/jitdump-specification.txt in the
 //! kernel's source): a header, then records with times. Pure over its bytes.
 //!
-//! Records of loaded and moved code and their unwind tables are read; machine code and lines are
-//! skipped.
+//! Records of loaded and moved code and their unwind tables are read. Lines are skipped, and machine code as
+//! well: its place in the file is passed on.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The bytes of the header that are read.
@@ -38,8 +39,9 @@ const CODE_UNWINDING: u32 = 4;
 /// A record of a jitdump file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JitRecord<'a> {
-    /// A function was generated (JIT_CODE_LOAD). `eh_frame` is its unwind table, if it has one.
-    Load { start: u64, size: u64, name: &'a [u8], eh_frame: Option<Rc<[u8]>> },
+    /// A function was generated (JIT_CODE_LOAD). `eh_frame` is its unwind table, if it has one, `code` the
+    /// positions of its code in the file.
+    Load { start: u64, size: u64, name: &'a [u8], eh_frame: Option<Rc<[u8]>>, code: Range<u64> },
     /// A function was moved (JIT_CODE_MOVE).
     Move { from: u64, to: u64, size: u64 },
 }
@@ -51,8 +53,8 @@ pub(crate) enum JitdumpReader {
     #[default]
     Header,
     /// Among the records. `has_times`: their times are those of the monotonic clock. `eh_frame`: the
-    /// unwind table of the function that follows.
-    Records { has_times: bool, eh_frame: Option<Rc<[u8]>> },
+    /// unwind table of the function that follows. `position`: that of the next record in the file.
+    Records { has_times: bool, eh_frame: Option<Rc<[u8]>>, position: u64 },
     /// The file is malformed and not read any more.
     Malformed,
 }
@@ -104,15 +106,17 @@ impl JitdumpReader {
             return None;
         }
         // Other kinds (lines, end) are skipped by their size.
-        if let Self::Records { has_times, eh_frame } = self {
+        if let Self::Records { has_times, eh_frame, position } = self {
             match word(record, 0)? {
                 CODE_UNWINDING => *eh_frame = parse_eh_frame(record),
                 kind => {
-                    if let Some(parsed) = parse(kind, record, eh_frame) {
+                    if let Some(parsed) = parse(kind, record, eh_frame, *position..*position + size)
+                    {
                         take(long(record, 8).filter(|_| *has_times), parsed);
                     }
                 }
             }
+            *position += size;
         }
         Some(size)
     }
@@ -129,17 +133,18 @@ impl JitdumpReader {
         }
         // Times of the processor's clock cannot be compared with those of samples.
         let has_times = long(header, 32)? & ARCH_TIME == 0;
-        *self = Self::Records { has_times, eh_frame: None };
+        *self = Self::Records { has_times, eh_frame: None, position: u64::from(size) };
         Some(u64::from(size))
     }
 }
 
-/// Parses a record of this kind. None if it is of another kind, or too short. A function takes the
-/// unwind table that came before it.
+/// Parses a record of this kind, which has these positions in the file. None if it is of another kind,
+/// or too short. A function takes the unwind table that came before it.
 fn parse<'a>(
     kind: u32,
     record: &'a [u8],
     eh_frame: &mut Option<Rc<[u8]>>,
+    positions: Range<u64>,
 ) -> Option<JitRecord<'a>> {
     match kind {
         CODE_LOAD => {
@@ -149,7 +154,10 @@ fn parse<'a>(
             let (start, size) =
                 (long(record, PREFIX_BYTES + 16)?, long(record, PREFIX_BYTES + 24)?);
             let eh_frame = eh_frame.take();
-            Some(JitRecord::Load { start, size, name: &name[..length], eh_frame })
+            let code = positions.start + (LOAD_BYTES + length + 1) as u64;
+            // A hostile record may state any size.
+            let code = code..code.saturating_add(size).min(positions.end);
+            Some(JitRecord::Load { start, size, name: &name[..length], eh_frame, code })
         }
         CODE_MOVE => {
             let fields = record.get(..MOVE_BYTES)?;
@@ -207,6 +215,11 @@ mod tests {
         [header(MAGIC, 0), load(10, 0x1000, "f", 4), moved, pid_and_time].concat()
     }
 
+    /// True if these are the bytes of code that [`load`] writes.
+    fn is_code(bytes: &[u8]) -> bool {
+        bytes.iter().all(|&byte| byte == 0xcc)
+    }
+
     /// Reads a file in chunks as it grows by `step` bytes each time; returns the records as text.
     fn all(file: &[u8], step: usize) -> (Vec<String>, JitdumpReader) {
         let (mut dump, mut records, mut at) = (JitdumpReader::default(), Vec::new(), 0);
@@ -214,7 +227,7 @@ mod tests {
             if let Some(chunk) = file.get(at..end) {
                 let used = dump.read(chunk, chunk.len() as u64, |time, item| {
                     records.push(match item {
-                        JitRecord::Load { start, size, name, eh_frame } => {
+                        JitRecord::Load { start, size, name, eh_frame, .. } => {
                             let name = String::from_utf8_lossy(name);
                             let table = eh_frame.map(|table| format!(" {table:?}"));
                             format!("{time:?} {start:x} {size} {name}{}", table.unwrap_or_default())
@@ -237,7 +250,8 @@ mod tests {
         for step in [1, 7, 64, file.len()] {
             let (records, dump) = all(&file, step);
             assert_eq!(records, ["Some(10) 1000 4 f", "Some(20) 1000 2000 4"]);
-            assert_eq!(dump, JitdumpReader::Records { has_times: true, eh_frame: None });
+            let position = file.len() as u64;
+            assert_eq!(dump, JitdumpReader::Records { has_times: true, eh_frame: None, position });
         }
     }
 
@@ -274,6 +288,26 @@ mod tests {
         assert_eq!((used, names), (file.len() as u64, 1));
         let used = JitdumpReader::default().read(front, file.len() as u64 - 1, |_, _| names += 1);
         assert_eq!((used, names), (HEADER_BYTES as u64, 1));
+    }
+
+    #[test]
+    fn code_does_not_exceed_its_record() {
+        for (stated, expected) in [(4, 4), (3, 3), (5, 4), (1 << 32, 4), (u64::MAX, 4)] {
+            let mut record = load(10, 0x1000, "f", 4);
+            let at = PREFIX_BYTES + 24;
+            record[at..at + 8].copy_from_slice(&stated.to_ne_bytes());
+            let file = [header(MAGIC, 0), record.clone(), record].concat();
+            let (mut dump, mut codes) = (JitdumpReader::default(), Vec::new());
+            dump.read(&file, file.len() as u64, |_, item| match item {
+                JitRecord::Load { code, .. } => codes.push(code),
+                JitRecord::Move { .. } => panic!("{item:?}"),
+            });
+            assert_eq!(codes.len(), 2);
+            for code in codes {
+                assert_eq!(code.end - code.start, expected, "{stated}");
+                assert!(is_code(&file[code.start as usize..code.end as usize]));
+            }
+        }
     }
 
     #[test]

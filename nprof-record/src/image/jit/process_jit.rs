@@ -18,7 +18,7 @@ use nprof_object::path::without_deleted;
 use crate::image::jit::growing_file::{CHUNK_BYTES, GrowingFile, OpenFileBudget};
 use crate::image::jit::jitdump::{self, JitRecord, JitdumpReader};
 use crate::image::jit::perf_map::{self, MapPlace};
-use crate::image::jit::runtime_code::{CodeRegions, RuntimeFunction, RuntimeFunctions};
+use crate::image::jit::runtime_code::{CodeRegions, DumpedCode, RuntimeFunction, RuntimeFunctions};
 use crate::image::jit::runtime_unwinding::RuntimeUnwinding;
 use crate::image::mapped_file;
 use crate::os::code_mapping::Mmap;
@@ -191,6 +191,29 @@ impl ProcessJit {
         self.regions.find(address)
     }
 
+    /// Returns the first `limit` bytes of a function's code: from its jitdump, otherwise from the memory
+    /// of a process. None if neither has it.
+    pub(crate) fn code(
+        &self,
+        pid: u32,
+        function: &Rc<RuntimeFunction>,
+        limit: usize,
+    ) -> Option<Vec<u8>> {
+        let length = |size: u64| usize::try_from(size).map_or(limit, |size| size.min(limit));
+        let dumped = function.dumped.filter(|place| place.size > 0).and_then(|place| {
+            let dump = self.dumps.iter().find(|dump| dump.inode() == place.inode)?;
+            dump.bytes_at(place.at, length(place.size))
+        });
+        dumped.or_else(|| {
+            // Where another function begins by now, the memory has its code.
+            let end = self.regions.end_of(function)?;
+            let mut bytes = vec![0; length(end.saturating_sub(function.start))];
+            let read = sys::read_memory(pid, function.start, &mut bytes);
+            bytes.truncate(read);
+            Some(bytes).filter(|bytes| !bytes.is_empty())
+        })
+    }
+
     /// Reads the new parts of all files.
     fn poll(
         &mut self,
@@ -208,10 +231,10 @@ impl ProcessJit {
             // An entry is not later than its read, unless its clock is wrong.
             pending.insert((time.map_or(before, |time| time.min(now)), *entries), entry);
         };
-        let generated = |start, size, name: &[u8], eh_frame| {
+        let generated = |start, size, name: &[u8], eh_frame, dumped| {
             let unwinding = RuntimeUnwinding::new(eh_frame, size);
             let owner = Some(owner);
-            let function = functions.create_with_unwinding(name, start, owner, unwinding)?;
+            let function = functions.create_from_dump(name, start, owner, unwinding, dumped)?;
             Some(CodeChange::Generated(function, size))
         };
         let (place, start_ns) = (&mut self.place, self.start_ns);
@@ -220,11 +243,12 @@ impl ProcessJit {
         self.map.read(files, open, |chunk, _, in_line| {
             let more = chunk.len() == CHUNK_BYTES;
             perf_map::read(chunk, more, in_line, |start, size, name| {
-                let change = generated(start, size, name, None);
+                let change = generated(start, size, name, None, None);
                 change.into_iter().for_each(|change| add(None, change));
             }) as u64
         });
         for dump in &mut self.dumps {
+            let inode = dump.inode();
             dump.read(
                 files,
                 |_| None,
@@ -232,8 +256,11 @@ impl ProcessJit {
                     dump.read(chunk, available, |time, record| {
                         let time = time.map(|time: u64| time.saturating_add_signed(offset_ns));
                         let change = match record {
-                            JitRecord::Load { start, size, name, eh_frame } => {
-                                generated(start, size, name, eh_frame)
+                            JitRecord::Load { start, size, name, eh_frame, code } => {
+                                let (at, length) =
+                                    (code.start, code.end.saturating_sub(code.start));
+                                let dumped = Some(DumpedCode { inode, at, size: length });
+                                generated(start, size, name, eh_frame, dumped)
                             }
                             JitRecord::Move { from, to, size } => {
                                 Some(CodeChange::Moved { from, to, size })
@@ -334,6 +361,23 @@ mod tests {
         assert_eq!(name(&mut child, &functions, 40, 0x10).as_deref(), Some("b"));
         assert_eq!(name(&mut jit, &functions, 40, 0x10).as_deref(), Some("c"));
         assert_eq!(child.start_ns, Some(25));
+    }
+
+    #[test]
+    fn code_in_memory_is_that_of_the_function_that_begins_there() {
+        let functions = RuntimeFunctions::default();
+        let memory = std::hint::black_box([0x90u8; 64]);
+        let start = memory.as_ptr().addr() as u64;
+        let mut jit = with_changes(&functions, &[(10, start, 16, "old"), (20, start, 4, "new")]);
+        let pid = std::process::id();
+        jit.apply_until(10);
+        let old = jit.find(start).expect("a function").0.clone();
+        assert_eq!(jit.code(pid, &old, 8), Some(vec![0x90; 8]));
+        assert_eq!(jit.code(pid, &old, 99), Some(vec![0x90; 16]));
+        jit.apply_until(20);
+        let new = jit.find(start).expect("a function").0.clone();
+        assert_eq!((jit.code(pid, &old, 8), jit.code(pid, &new, 8)), (None, Some(vec![0x90; 4])));
+        std::hint::black_box(&memory);
     }
 
     #[test]

@@ -17,10 +17,21 @@ use crate::os::task_serial::ProcessId;
 const BYTES_MAX: usize = 256 << 20;
 
 /// The bytes of a function besides its name: this structure, and its entries in maps.
-const FUNCTION_BYTES: usize = 160;
+const FUNCTION_BYTES: usize = 192;
 
 /// The bytes of a region in a copy of regions.
 const REGION_BYTES: usize = 48;
+
+/// The place of a function's code in a jitdump file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DumpedCode {
+    /// The inode of the file.
+    pub(crate) inode: u64,
+    /// The position of the first byte.
+    pub(crate) at: u64,
+    /// The number of bytes.
+    pub(crate) size: u64,
+}
 
 /// A generated function.
 #[derive(Debug)]
@@ -33,6 +44,8 @@ pub(crate) struct RuntimeFunction {
     pub(crate) owner: Option<ProcessId>,
     /// The unwind table that its generator wrote for it.
     pub(crate) unwinding: Option<Rc<RuntimeUnwinding>>,
+    /// Its code as its generator wrote it.
+    pub(crate) dumped: Option<DumpedCode>,
     /// Its number among the sampled functions; 0 before its first sample.
     number: Cell<u32>,
     /// The memory of all functions.
@@ -42,7 +55,8 @@ pub(crate) struct RuntimeFunction {
 impl RuntimeFunction {
     /// Returns the same function at another address. None if there are too many.
     pub(crate) fn moved(&self, start: u64) -> Option<Rc<Self>> {
-        Self::new(self.name.clone(), start, self.owner, self.unwinding.clone(), &self.bytes)
+        let Self { name, owner, unwinding, dumped, .. } = self;
+        Self::new(name.clone(), start, *owner, unwinding.clone(), *dumped, &self.bytes)
     }
 
     fn new(
@@ -50,10 +64,12 @@ impl RuntimeFunction {
         start: u64,
         owner: Option<ProcessId>,
         unwinding: Option<Rc<RuntimeUnwinding>>,
+        dumped: Option<DumpedCode>,
         bytes: &Rc<Cell<usize>>,
     ) -> Option<Rc<Self>> {
-        let number = Cell::new(0);
-        let function = Self { name, start, owner, unwinding, number, bytes: bytes.clone() };
+        let (number, bytes) = (Cell::new(0), bytes.clone());
+        let function = Self { name, start, owner, unwinding, dumped, number, bytes };
+        let bytes = &function.bytes;
         let used = bytes.get() + function.cost();
         // Before the check: the drop of a refused function subtracts its bytes again.
         bytes.set(used);
@@ -93,21 +109,24 @@ impl RuntimeFunctions {
         start: u64,
         owner: Option<ProcessId>,
     ) -> Option<Rc<RuntimeFunction>> {
-        self.create_with_unwinding(name, start, owner, None)
+        self.create_from_dump(name, start, owner, None, None)
     }
 
-    /// Creates a function with an unwind table, as [`RuntimeFunctions::create`] does.
-    pub(crate) fn create_with_unwinding(
+    /// Creates a function as [`RuntimeFunctions::create`] does, with the unwind table and the code that a
+    /// jitdump has of it.
+    pub(crate) fn create_from_dump(
         &self,
         name: &[u8],
         start: u64,
         owner: Option<ProcessId>,
         unwinding: Option<RuntimeUnwinding>,
+        dumped: Option<DumpedCode>,
     ) -> Option<Rc<RuntimeFunction>> {
         if name.is_empty() {
             return None;
         }
-        RuntimeFunction::new(clip(name), start, owner, unwinding.map(Rc::new), &self.bytes)
+        let unwinding = unwinding.map(Rc::new);
+        RuntimeFunction::new(clip(name), start, owner, unwinding, dumped, &self.bytes)
     }
 
     /// Begins a new stack.
@@ -135,8 +154,8 @@ impl RuntimeFunctions {
     }
 
     /// Returns a function of the current stack by its number.
-    pub(crate) fn get(&self, number: u32) -> Option<&RuntimeFunction> {
-        self.sampled.get(&number).map(|function| &**function)
+    pub(crate) fn get(&self, number: u32) -> Option<&Rc<RuntimeFunction>> {
+        self.sampled.get(&number)
     }
 }
 
@@ -246,6 +265,12 @@ impl CodeRegions {
         let function = &region.function;
         (address < region.end).then(|| (function, address.wrapping_sub(function.start)))
     }
+
+    /// Returns the end of the bytes that a function has from its start on. None if it has no more there.
+    pub(crate) fn end_of(&self, function: &Rc<RuntimeFunction>) -> Option<u64> {
+        let region = self.by_start.get(&function.start)?;
+        Rc::ptr_eq(&region.function, function).then_some(region.end)
+    }
 }
 
 #[cfg(test)]
@@ -268,6 +293,20 @@ mod tests {
 
     fn at(name: &str, offset: u64) -> Option<(String, u64)> {
         Some((name.to_owned(), offset))
+    }
+
+    #[test]
+    fn function_ends_where_another_one_begins() {
+        let functions = RuntimeFunctions::default();
+        let mut regions = CodeRegions::default();
+        let [outer, inner, last] =
+            [0x100, 0x140, 0x100].map(|start| functions.create(b"f", start, None).expect("room"));
+        regions.insert(outer.clone(), 0x100);
+        assert_eq!(regions.end_of(&outer), Some(0x200));
+        regions.insert(inner.clone(), 0x10);
+        assert_eq!((regions.end_of(&outer), regions.end_of(&inner)), (Some(0x140), Some(0x150)));
+        regions.insert(last.clone(), 8);
+        assert_eq!((regions.end_of(&outer), regions.end_of(&last)), (None, Some(0x108)));
     }
 
     #[test]

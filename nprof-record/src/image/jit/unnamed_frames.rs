@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::image::jit::process_jit::AppliedName;
 use crate::image::jit::runtime_code::RuntimeFunction;
-use crate::image::key::ImageIndex;
+use crate::image::key::{ImageIndex, ImageKey};
 
 /// The samples of a generation. Where an address got another function, at most this number of
 /// samples get the name of the other one; each generation repeats the definitions of its stacks.
@@ -44,6 +44,14 @@ enum Naming {
     ByLaterTime,
 }
 
+/// The name of a frame that was written without one.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundName {
+    pub(crate) function: Rc<RuntimeFunction>,
+    /// The image of the frame.
+    pub(crate) image: ImageKey,
+}
+
 /// A frame.
 #[derive(Debug)]
 struct UnnamedFrame {
@@ -64,7 +72,7 @@ pub(crate) struct UnnamedFrames {
     /// The number of the current generation of each image.
     current: FxHashMap<ImageIndex, u32>,
     /// The names found since they were last taken.
-    found: BTreeMap<FrameId, Rc<RuntimeFunction>>,
+    found: BTreeMap<FrameId, FoundName>,
     /// The number of frames that were compared since then.
     compared: usize,
     /// True if an epoch has begun: its first stack may still use earlier generations.
@@ -141,12 +149,13 @@ impl UnnamedFrames {
     }
 
     /// Gives a name to the frames of its function in an image. Names must come in the order in
-    /// which they were applied.
-    pub(crate) fn name(&mut self, image: ImageIndex, applied: &AppliedName) {
-        let Some(frames) = self.by_image.get_mut(&image) else { return };
+    /// which they were applied. True if it named a frame.
+    pub(crate) fn name(&mut self, image: ImageIndex, applied: &AppliedName) -> bool {
+        let Some(frames) = self.by_image.get_mut(&image) else { return false };
         if self.compared >= COMPARISONS_MAX {
-            return;
+            return false;
         }
+        let mut is_found = false;
         let start = applied.function.start;
         let end = start.saturating_add(applied.size);
         for (&(_, frame), unnamed) in frames.range_mut((start, FrameId::NONE)..(end, FrameId::NONE))
@@ -174,13 +183,20 @@ impl UnnamedFrames {
             };
             if is_better {
                 unnamed.naming = naming;
-                self.found.insert(frame, applied.function.clone());
+                let image = match unnamed.generation {
+                    0 => ImageKey::File(image),
+                    generation => ImageKey::Unnamed(generation),
+                };
+                let function = applied.function.clone();
+                self.found.insert(frame, FoundName { function, image });
+                is_found = true;
             }
         }
+        is_found
     }
 
     /// Takes the names found since the last call, by frame.
-    pub(crate) fn take_found(&mut self) -> BTreeMap<FrameId, Rc<RuntimeFunction>> {
+    pub(crate) fn take_found(&mut self) -> BTreeMap<FrameId, FoundName> {
         self.compared = 0;
         std::mem::take(&mut self.found)
     }
@@ -209,7 +225,8 @@ mod tests {
 
     fn found(frames: &mut UnnamedFrames) -> Vec<(u32, String)> {
         let found = frames.take_found().into_iter();
-        found.map(|(id, it)| (id.0, String::from_utf8_lossy(&it.name).into_owned())).collect()
+        let name = |it: FoundName| String::from_utf8_lossy(&it.function.name).into_owned();
+        found.map(|(id, it)| (id.0, name(it))).collect()
     }
 
     fn named(id: u32, name: &str) -> (u32, String) {
