@@ -137,13 +137,24 @@ impl Definitions {
         }
     }
 
-    /// Changes the name of a task.
-    pub(super) fn rename(&mut self, id: TaskId, comm: &[u8]) {
-        let mut scratch = Scratch::default();
-        if let Some(Record::Task(task)) = self.record(IdKind::Task, id.0, &mut scratch) {
-            let renamed = body(&Record::Task(Task { comm, ..task }));
-            self.bodies[IdKind::Task as usize].insert(id.0, renamed);
-        }
+    /// Changes the name of a task and, if it executed another image, the path of that.
+    pub(super) fn change(&mut self, change: &Change<'_>) {
+        let (id, mut scratch) = (change.task.0, Scratch::default());
+        let Some(Record::Task(task)) = self.record(IdKind::Task, id, &mut scratch) else { return };
+        let mut executed;
+        let extras = match change.kind {
+            ChangeKind::Comm => task.extras,
+            ChangeKind::Exec => {
+                executed = ExtrasBuilder::without(task.extras, "exe");
+                if let Some(exe) = change.extras.get("exe") {
+                    executed.add("exe", &exe);
+                }
+                executed.extras()
+            }
+            _ => return,
+        };
+        let changed = body(&Record::Task(Task { comm: change.value, extras, ..task }));
+        self.bodies[IdKind::Task as usize].insert(id, changed);
     }
 
     /// Forgets all ids, as at the beginning of an epoch.

@@ -184,10 +184,8 @@ impl InputState {
                 self.queue.push_back((0, Item::Event(event.id)));
             }
             Record::Change(change) => {
-                // The definition must have the current name, if the task is defined again in a later epoch.
-                if matches!(change.kind, ChangeKind::Comm | ChangeKind::Exec) {
-                    self.definitions.rename(change.task, change.value);
-                }
+                // The definition must be the current one, if the task is defined again in a later epoch.
+                self.definitions.change(change);
                 let time = time_of_day(change.time);
                 let body = body(&Record::Change(Change { time, ..*change }));
                 self.queue.push_back((time, Item::Change(body)));

@@ -188,6 +188,28 @@ fn epochs_bound_ids_and_keep_samples() {
 }
 
 #[test]
+fn task_of_a_later_epoch_has_the_image_that_it_executed_last() {
+    let head = format!("{HEAD}T\t1\t100\t7\t7\t0\tsh\tcpu=3\texe=/bin/sh\n");
+    let sample = |number: u32| {
+        format!(
+            "F\t{number}\t0\t{number:#x}\tu\nN\t{number}\t0\t{number}\n\
+             S\t{}\t0\t1\t0\t{number}\t1\t1\n",
+            100 + number
+        )
+    };
+    for (change, expected) in [
+        ("exec\tprog\texe=/bin/prog", "prog\tcpu=3\trun=0x1\texe=/bin/prog"),
+        ("exec\tprog", "prog\tcpu=3\trun=0x1"),
+        ("comm\tname", "name\tcpu=3\texe=/bin/sh\trun=0x1"),
+    ] {
+        let text = format!("{head}{}X\t101\t1\t{change}\n{}", sample(1), sample(2));
+        let (text, _) = merge_texts(1, &[&text]).unwrap();
+        let tasks = lines(&text, &["T"]);
+        assert_eq!(tasks.last(), Some(&&*format!("T\t1\t5100\t7\t7\t0\t{expected}")), "{text}");
+    }
+}
+
+#[test]
 fn cycle_of_parents_is_cut() {
     let a = format!("{HEAD}T\t1\t1\t1\t1\t2\ta\nT\t2\t1\t2\t2\t1\tb\nT\t3\t1\t3\t3\t3\tc\n");
     let (text, _) = merge_texts(100, &[&a]).unwrap();

@@ -91,15 +91,20 @@ impl ExtrasBuilder {
 
     /// Creates a builder with these extras, in which `key` is removed and then added with `value`.
     pub fn replacing(extras: Extras<'_>, key: &str, value: &[u8]) -> Self {
+        let mut builder = Self::without(extras, key);
+        builder.add(key, value);
+        builder
+    }
+
+    /// Creates a builder with these extras but for `key`.
+    pub fn without(extras: Extras<'_>, key: &str) -> Self {
         let has_key = |field: &[u8]| {
             field.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
         };
         let fields = extras.encoded().split(|&b| b == b'\t');
         let kept: Vec<&[u8]> =
             fields.filter(|field| !field.is_empty() && !has_key(field)).collect();
-        let mut builder = Self(kept.join(&b'\t'));
-        builder.add(key, value);
-        builder
+        Self(kept.join(&b'\t'))
     }
 
     /// Adds a key, which must be a lower-case word (`a-z`, `0-9`, `_`, `.`).
