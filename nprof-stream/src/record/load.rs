@@ -2,10 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::record::limits;
 use crate::record::number::hexadecimal;
-
-/// The most segments of an image. Linked files have about five.
-const SEGMENTS: usize = 64;
 
 /// A part of a file that is loaded into memory (`PT_LOAD`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +19,12 @@ pub struct LoadSegment {
 }
 
 impl LoadSegment {
-    /// Returns the value of the extra. None if there are no segments, or more than a linked file has.
+    /// Returns the value of the extra. None if there are no segments, or more than a value can hold.
     pub fn encode(segments: impl Iterator<Item = Self>) -> Option<String> {
         let mut text = String::new();
         for (index, segment) in segments.enumerate() {
-            if index == SEGMENTS {
+            // The size of a file decides on the number of segments.
+            if text.len() > limits::STRING {
                 return None;
             }
             let separator = if index == 0 { "" } else { "," };
@@ -34,12 +33,12 @@ impl LoadSegment {
             // Writing to a string cannot fail.
             let _ = write!(text, "{separator}{offset:#x}:{address:#x}:{size:#x}:{access}");
         }
-        Some(text).filter(|text| !text.is_empty())
+        Some(text).filter(|text| (1..=limits::STRING).contains(&text.len()))
     }
 
     /// Reads the value of the extra. Empty if it is malformed.
     pub fn decode(value: &[u8]) -> Vec<Self> {
-        let segments = value.split(|&byte| byte == b',').take(SEGMENTS).map(|segment| {
+        let segments = value.split(|&byte| byte == b',').map(|segment| {
             let mut fields = segment.split(|&byte| byte == b':');
             let mut number = || hexadecimal(fields.next()?);
             let (offset, address, size) = (number()?, number()?, number()?);
@@ -67,6 +66,9 @@ mod tests {
         let text = LoadSegment::encode(segments.into_iter()).expect("a value");
         assert_eq!(text, "0x0:0x400000:0x175:r,0x1000:0x401000:0x175:x");
         assert_eq!(LoadSegment::decode(text.as_bytes()), segments);
+        let many: Vec<LoadSegment> = (0..100).map(|at| segment(at << 12, at << 12, true)).collect();
+        let text = LoadSegment::encode(many.iter().copied()).expect("a value");
+        assert_eq!(LoadSegment::decode(text.as_bytes()), many);
         let later = b"0x0:0x400000:0x175:r:9,0x1000:0x401000:0x175:x";
         assert_eq!(LoadSegment::decode(later), segments);
     }
@@ -78,6 +80,6 @@ mod tests {
         }
         let one = LoadSegment { offset: 0, address: 0, size: 1, executable: true };
         assert_eq!(LoadSegment::encode(std::iter::empty()), None);
-        assert_eq!(LoadSegment::encode(std::iter::repeat_n(one, SEGMENTS + 1)), None);
+        assert_eq!(LoadSegment::encode(std::iter::repeat_n(one, limits::STRING)), None);
     }
 }
