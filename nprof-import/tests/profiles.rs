@@ -86,6 +86,23 @@ fn estimates_have_no_margins_of_error() {
 }
 
 #[test]
+fn first_mapping_is_the_program_of_a_single_process_only() {
+    let shell = Shell::new();
+    let system = "@nprof\t1.1\trun=0x1\tcommand=system\n@event\tid=1\tname=cycles\n\
+                  I\t1\telf\t-\t/bin/a\nF\t1\t1\t0x10\tu\nN\t1\t0\t1\n\
+                  T\t1\t0\t7\t7\t0\ta\texe=/bin/a\nT\t2\t0\t8\t8\t0\tb\texe=/bin/b\n\
+                  S\t1\t1\t1\t0\t1\t1\t1\nS\t2\t1\t2\t0\t1\t1\t1\n";
+    let one = system.replace("S\t2\t1\t2\t", "S\t2\t1\t1\t");
+    for (stream, expected) in [(system, 0), (&one, 1)] {
+        shell.write("s.nprof", stream);
+        shell.run("nprof-export --to pprof --partial-ok -o p.pb.gz s.nprof 2> /dev/null").quiet();
+        let text = shell.run("nprof-import p.pb.gz | nprof-format text").out;
+        assert_eq!(text.matches("exe=/bin/a").count(), expected, "{text}");
+        assert!(!text.contains("exe=/bin/b"), "{text}");
+    }
+}
+
+#[test]
 fn profile_of_many_empty_messages_is_refused() {
     let shell = Shell::new();
     // Two bytes each, a hundred in memory.

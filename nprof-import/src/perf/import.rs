@@ -12,6 +12,7 @@ use super::attribute::Attribute;
 use super::bytes::Bytes;
 use super::compression::Decompressor;
 use super::error::Error;
+use super::executed::add_executed_files;
 use super::file::{Counted, Preamble, preamble};
 use super::machine::Machine;
 use super::order::Order;
@@ -225,7 +226,8 @@ impl<W: Write> Importer<W> {
     }
 
     /// Writes records in order of time.
-    fn write(&mut self, records: Vec<(u64, Content)>) -> Result<(), Error> {
+    fn write(&mut self, mut records: Vec<(u64, Content)>) -> Result<(), Error> {
+        add_executed_files(&mut records);
         for (time, content) in records {
             // perf makes up records of processes that ran before it began; they have no time.
             let time = if time == 0 { self.last_time } else { time };

@@ -49,8 +49,8 @@ pub(super) struct Machine {
     image_numbers: FxHashMap<(ImageDef, Option<u64>), u32>,
     /// The number of images that the output knows.
     defined: usize,
-    /// The images that processes execute, by process id.
-    programs: FxHashMap<u32, u32>,
+    /// The paths of the images that processes execute, by process id.
+    programs: FxHashMap<u32, Vec<u8>>,
     /// By thread id.
     threads: FxHashMap<u32, Thread>,
     /// The number of threads by process.
@@ -92,11 +92,14 @@ impl Machine {
                     }
                 }
             }
-            Content::Comm { pid, tid, name, is_exec } => {
+            Content::Comm { pid, tid, name, is_exec, executed } => {
                 // The mappings of the executed file follow.
                 if is_exec {
                     self.spaces.clear(pid);
-                    self.programs.remove(&pid);
+                    match executed {
+                        Some(path) => self.programs.insert(pid, path),
+                        None => self.programs.remove(&pid),
+                    };
                 }
                 let Some(output) = output else {
                     self.thread(time, pid, tid).comm = name;
@@ -110,6 +113,9 @@ impl Machine {
                     Some(number) => output.rename(time, number, &name)?,
                     None => {}
                 }
+                if self.programs.contains_key(&pid) {
+                    self.write_exec(tid, output)?;
+                }
             }
             // The kernel writes no mappings for a child: it has those of its parent.
             Content::Fork { pid, parent_pid, tid, parent_tid, is_copy } => {
@@ -118,7 +124,7 @@ impl Machine {
                 self.end(tid);
                 if is_copy && pid != parent_pid {
                     self.spaces.fork(parent_pid, pid);
-                    if let Some(&program) = self.programs.get(&parent_pid) {
+                    if let Some(program) = self.programs.get(&parent_pid).cloned() {
                         self.programs.insert(pid, program);
                     }
                 }
@@ -153,8 +159,7 @@ impl Machine {
     fn write_exec<W: Write>(&mut self, tid: u32, output: &mut Output<W>) -> io::Result<()> {
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(()) };
         let (Some(time), Some(number)) = (thread.exec.take(), thread.number) else { return Ok(()) };
-        let program = self.programs.get(&thread.pid);
-        let exe = program.map_or(&[][..], |&image| &self.images[image as usize].path);
+        let exe = self.programs.get(&thread.pid).map_or(&[][..], Vec::as_slice);
         output.execute(time, number, &thread.comm, exe)
     }
 
@@ -203,8 +208,7 @@ impl Machine {
             return Ok(number);
         }
         let comm = thread.comm.clone();
-        let program = self.programs.get(&pid).filter(|_| pid == tid);
-        let exe = program.map_or(Vec::new(), |&image| self.images[image as usize].path.clone());
+        let exe = self.programs.get(&pid).filter(|_| pid == tid).cloned().unwrap_or_default();
         let number = output.task(TaskDef { time, pid, tid, parent, comm, exe });
         self.thread(time, pid, tid).number = Some(number);
         Ok(number)
@@ -229,7 +233,8 @@ impl Machine {
         // The kernel maps the program before its interpreter, and perf lists mappings of earlier processes by
         // address: the program is the first one there, too.
         if kind == ImageKind::Elf {
-            self.programs.entry(pid).or_insert(image);
+            let path = &self.images[image as usize].path;
+            self.programs.entry(pid).or_insert_with(|| path.clone());
         }
         let mapping = Mapping { end: start.saturating_add(length), bias, image };
         match is_kernel {
@@ -332,7 +337,7 @@ impl Machine {
 }
 
 /// Returns the kind of a mapped file, and its name in streams.
-fn kind_and_name(is_kernel: bool, path: &[u8]) -> (ImageKind, Vec<u8>) {
+pub(super) fn kind_and_name(is_kernel: bool, path: &[u8]) -> (ImageKind, Vec<u8>) {
     if is_kernel {
         if path.starts_with(b"[kernel.kallsyms]") || path.starts_with(b"[guest.kernel.kallsyms") {
             return (ImageKind::Kernel, b"[kernel]".to_vec());

@@ -12,6 +12,7 @@ mod compression;
 #[cfg(test)]
 mod copy_tests;
 mod error;
+mod executed;
 mod features;
 mod file;
 mod import;

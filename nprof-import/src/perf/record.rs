@@ -44,9 +44,25 @@ const PROT_EXEC: u32 = 4;
 pub(super) enum Content {
     Sample(SampleContent),
     Mmap(Mmap),
-    Comm { pid: u32, tid: u32, name: Vec<u8>, is_exec: bool },
-    Fork { pid: u32, parent_pid: u32, tid: u32, parent_tid: u32, is_copy: bool },
-    Exit { tid: u32, pid: u32 },
+    /// `executed` is the file of an exec, if a later record has shown it.
+    Comm {
+        pid: u32,
+        tid: u32,
+        name: Vec<u8>,
+        is_exec: bool,
+        executed: Option<Vec<u8>>,
+    },
+    Fork {
+        pid: u32,
+        parent_pid: u32,
+        tid: u32,
+        parent_tid: u32,
+        is_copy: bool,
+    },
+    Exit {
+        tid: u32,
+        pid: u32,
+    },
     Lost(u64),
     Throttle,
 }
@@ -175,7 +191,7 @@ pub(super) fn content(
         }
         kind::COMM => {
             let (pid, tid, name) = (at.u32()?, at.u32()?, at.text().to_vec());
-            Content::Comm { pid, tid, name, is_exec: misc & COMM_EXEC != 0 }
+            Content::Comm { pid, tid, name, is_exec: misc & COMM_EXEC != 0, executed: None }
         }
         kind::FORK | kind::EXIT => {
             let (pid, parent_pid, tid, parent_tid) = (at.u32()?, at.u32()?, at.u32()?, at.u32()?);

@@ -159,16 +159,26 @@ fn executed_file_is_the_first_one_that_is_mapped() {
     let mapping = [&[7, 7, 0x1000, 0, 0x1000, 0, 0, 0][..], &[0; 6], &[5, 2]].concat();
     recording.event(10, 2, 7, &mapping, b"/bin/prog");
     recording.event(10, 2, 7, &mapping, b"/lib/ld.so");
+    // Another process, of which the first sample precedes the mapping.
+    recording.event(3, exec, 8, &[8, 8], b"late");
+    recording.sample(9, 8, 1, &[USER, 0x1010]);
+    recording.event(10, 2, 10, &[&[8, 8][..], &mapping[2..]].concat(), b"/bin/late");
+    // A sample precedes the mapping of a process with samples.
+    recording.event(3, exec, 11, &[8, 8], b"next");
+    recording.sample(12, 8, 1, &[USER, 0x1010]);
+    recording.event(10, 2, 13, &[&[8, 8][..], &mapping[2..]].concat(), b"/bin/next");
     // The exec of a file that was not mapped.
-    recording.event(3, exec, 8, &[7, 7], b"none");
-    recording.sample(9, 7, 1, &[USER, 0x1010]);
+    recording.event(3, exec, 14, &[7, 7], b"none");
+    recording.sample(15, 7, 1, &[USER, 0x1010]);
     let (_, text) = imported(&recording.0).expect("it is valid");
     let lines: Vec<&str> =
         text.lines().filter(|line| line.starts_with("T\t") || line.starts_with("X\t")).collect();
     let expected = [
         "T\t1\t1\t7\t7\t0\tsh\texe=/bin/sh",
         "X\t6\t1\texec\tprog\texe=/bin/prog",
-        "X\t8\t1\texec\tnone",
+        "T\t2\t8\t8\t8\t0\tlate\texe=/bin/late",
+        "X\t11\t2\texec\tnext\texe=/bin/next",
+        "X\t14\t1\texec\tnone",
     ];
     assert_eq!(lines, expected);
 }

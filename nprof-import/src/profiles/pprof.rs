@@ -70,7 +70,9 @@ pub(crate) fn import<W: Write>(
     let strings = Strings(&profile.string_table);
     let values = values(&profile, strings);
     if profile.sample_type.is_empty() {
-        bail!("it has no format that is read: perf.data, pprof, folded stacks, gperftools");
+        bail!(
+            "it has no format that is read: perf.data, pprof, folded stacks, gperftools"
+        );
     }
     let mut reader = Importer::begin(&profile, strings, run, step, writer)?;
     let mut events = Vec::new();
@@ -167,6 +169,8 @@ struct Importer<'a, W: Write> {
     places: FxHashMap<u64, Place>,
     images: FxHashMap<(&'a str, &'a str), u32>,
     tasks: FxHashMap<(u32, u32, Vec<u8>), u32>,
+    /// True if the labels of all samples name the same process, or none.
+    has_one_process: bool,
 }
 
 impl<'a, W: Write> Importer<'a, W> {
@@ -196,7 +200,21 @@ impl<'a, W: Write> Importer<'a, W> {
         let functions = profile.function.iter().map(|function| (function.id, function)).collect();
         let mappings = profile.mapping.iter().map(|mapping| (mapping.id, mapping)).collect();
         let (places, images, tasks) = Default::default();
-        Ok(Self { profile, strings, output, locations, functions, mappings, places, images, tasks })
+        let mut pids = profile.sample.iter().map(|sample| label_number(sample, strings, "pid"));
+        let first = pids.next();
+        let has_one_process = pids.all(|pid| Some(pid) == first);
+        Ok(Self {
+            profile,
+            strings,
+            output,
+            locations,
+            functions,
+            mappings,
+            places,
+            images,
+            tasks,
+            has_one_process,
+        })
     }
 
     fn samples(&mut self, values: &[Value], events: &[EventId]) -> anyhow::Result<()> {
@@ -236,15 +254,16 @@ impl<'a, W: Write> Importer<'a, W> {
     }
 
     fn task(&mut self, sample: &nprof_pprof::Sample) -> u32 {
-        let find = |key: &str| sample.label.iter().find(|label| self.strings.get(label.key) == key);
-        let number = |key| find(key).and_then(|label| u32::try_from(label.num).ok()).unwrap_or(0);
+        let number = |key| label_number(sample, self.strings, key);
         let program = self.profile.mapping.first();
         let exe = program.map_or("", |first| self.strings.get(first.filename));
         let program = exe.rsplit('/').next().unwrap_or_default();
-        let comm = find("comm").map_or(program, |label| self.strings.get(label.str));
+        let comm = label(sample, self.strings, "comm");
+        let comm = comm.map_or(program, |label| self.strings.get(label.str));
         let (pid, tid, comm) = (number("pid"), number("tid"), comm.as_bytes().to_vec());
-        // The first mapping is the program (profile.proto).
-        let exe = if pid == tid { exe.as_bytes().to_vec() } else { Vec::new() };
+        // The first mapping is the program (profile.proto): of several processes, it is unknown of which.
+        let exe = if pid == tid && self.has_one_process { exe } else { "" };
+        let exe = exe.as_bytes().to_vec();
         *self.tasks.entry((pid, tid, comm.clone())).or_insert_with(|| {
             self.output.task(TaskDef { pid, tid, comm, exe, ..TaskDef::default() })
         })
@@ -310,6 +329,20 @@ impl<'a, W: Write> Importer<'a, W> {
         });
         (image, offset)
     }
+}
+
+/// Returns a label of a sample.
+fn label<'a>(
+    sample: &'a nprof_pprof::Sample,
+    strings: Strings<'_>,
+    key: &str,
+) -> Option<&'a nprof_pprof::Label> {
+    sample.label.iter().find(|label| strings.get(label.key) == key)
+}
+
+/// Returns the number of a label; 0 without it.
+fn label_number(sample: &nprof_pprof::Sample, strings: Strings<'_>, key: &str) -> u32 {
+    label(sample, strings, key).and_then(|label| u32::try_from(label.num).ok()).unwrap_or(0)
 }
 
 /// Returns the bytes of hexadecimal digits. None for other text, such as Go's own build IDs.
