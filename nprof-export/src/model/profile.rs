@@ -101,8 +101,6 @@ pub(crate) struct Image {
     pub(crate) build_id: String,
     /// True if nprof-symbolize has looked for the names of its frames.
     pub(crate) is_symbolized: bool,
-    /// The highest offset of its frames.
-    pub(crate) last_offset: u64,
     /// Its loaded segments; empty if they are unknown.
     pub(crate) load: Vec<LoadSegment>,
 }

@@ -269,12 +269,6 @@ impl Definitions {
         }
         profile.names = names.values().iter().map(|&name| text(name)).collect();
         profile.facts.has_names = self.has_names;
-        for frame in &profile.frames {
-            let Some(image) = frame.image.map(|image| &mut profile.images[image as usize]) else {
-                continue;
-            };
-            image.last_offset = image.last_offset.max(frame.offset);
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Programs that read it join functions of one name in several images. Images get made-up addresses
 //! that do not overlap: a frame has one offset in its image, but another address in every process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use flate2::Compression;
@@ -13,8 +13,8 @@ use prost::Message;
 
 use crate::model::{Interner, Profile, Sample, count_name, unit_name, value_name};
 
-/// The distance of the first addresses of images is a multiple of this: above the largest page size of
-/// an ELF file, and it leaves address 0 unused.
+/// The first addresses of mappings are multiples of this: above the largest page size of an ELF file, and
+/// it leaves address 0 unused.
 const ALIGNMENT: u64 = 1 << 21;
 
 /// The page size of most machines: the kernel maps whole pages.
@@ -29,8 +29,8 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let mut out = GzEncoder::new(out, Compression::default());
     let mut strings = Strings::new();
     let mut part = head(profile, &mut strings);
-    let placed = mappings(profile, &mut strings, &mut part);
-    locations(profile, &placed, &mut strings, &mut part);
+    let mappings = mappings(profile, &mut strings, &mut part);
+    locations(profile, &mappings, &mut strings, &mut part);
     emit(&mut part, &mut out)?;
     for samples in sorted(profile).chunk_by(|a, b| row(a) == row(b)) {
         let sample = sample_of(profile, samples, &mut strings);
@@ -130,49 +130,54 @@ fn period(profile: &Profile, index: usize, event: &nprof_stream::Event) -> i64 {
     number(event.period.or_else(by_frequency).unwrap_or_else(mean)).max(1)
 }
 
-/// The place of an image among the made-up addresses.
-struct Placed {
-    /// The address of offset 0.
+/// A mapping: a segment of an image among the made-up addresses.
+struct Mapped {
+    id: u64,
+    /// The offset of its first byte in the image.
+    first: u64,
+    /// The address of that byte.
     start: u64,
-    /// The ids of its mappings, by the segment; None is the part of the file that is in no known segment.
-    mappings: BTreeMap<Option<usize>, u64>,
 }
 
-/// Adds the mappings of each image: its segments with frames, as the kernel maps them.
-fn mappings(profile: &Profile, strings: &mut Strings, part: &mut proto::Profile) -> Vec<Placed> {
+/// The mappings of an image by segment; None is the part of the file that is in no known segment.
+type Mappings = BTreeMap<Option<usize>, Mapped>;
+
+/// Adds the mappings of each image: its segments with frames, in whole pages as the kernel maps them. Two
+/// segments of a file may share a page, and have addresses of their own.
+fn mappings(profile: &Profile, strings: &mut Strings, part: &mut proto::Profile) -> Vec<Mappings> {
     let mut has_lines = vec![false; profile.images.len()];
-    let mut segments = vec![BTreeSet::new(); profile.images.len()];
+    // The offsets of the first and the last frame of each segment.
+    let mut segments: Vec<BTreeMap<Option<usize>, (u64, u64)>> = Vec::new();
+    segments.resize_with(profile.images.len(), BTreeMap::new);
     for frame in &profile.frames {
         let Some(index) = frame.image.map(|image| image as usize) else { continue };
         has_lines[index] |= frame.calls.iter().any(|call| call.line > 0);
-        segments[index].insert(profile.images[index].segment_of(frame.offset));
+        let segment = profile.images[index].segment_of(frame.offset);
+        let (first, last) = segments[index].entry(segment).or_insert((frame.offset, frame.offset));
+        (*first, *last) = ((*first).min(frame.offset), (*last).max(frame.offset));
     }
-    let mut placed = Vec::with_capacity(profile.images.len());
-    let (mut next, mut id) = (ALIGNMENT, 0);
+    let mut all = Vec::with_capacity(profile.images.len());
+    let mut next = ALIGNMENT;
     for ((image, has_lines), segments) in profile.images.iter().zip(has_lines).zip(segments) {
-        let pages = |segment: Option<usize>| {
-            let Some(segment) = segment.map(|index| image.load[index]) else {
-                return (0, image.last_offset.saturating_add(1));
-            };
-            let end = segment.offset.saturating_add(segment.size);
-            let first = segment.offset / PAGE * PAGE;
-            (first, end.checked_next_multiple_of(PAGE).unwrap_or(end))
-        };
-        let length = segments.iter().map(|&segment| pages(segment).1).max().unwrap_or_default();
-        // Anonymous memory has addresses of its own; wrapped, they would overlap others.
-        let end =
-            length.checked_next_multiple_of(ALIGNMENT).and_then(|size| next.checked_add(size));
-        let start = if end.is_some() { next } else { 0 };
-        next = end.unwrap_or(next);
-        let mut mappings = BTreeMap::new();
-        for segment in segments {
-            let (first, after) = pages(segment);
-            id += 1;
-            mappings.insert(segment, id);
+        let mut of_image = Mappings::new();
+        for (segment, (first, last)) in segments {
+            let known = segment.map(|index| image.load[index]);
+            let first = known.map_or(first, |segment| segment.offset) / PAGE * PAGE;
+            let end = known.map_or(last.saturating_add(1), |segment| {
+                segment.offset.saturating_add(segment.size)
+            });
+            let length = end.checked_next_multiple_of(PAGE).unwrap_or(end) - first;
+            let after = next.checked_add(length);
+            let after = after.and_then(|after| after.checked_next_multiple_of(ALIGNMENT));
+            // Anonymous memory has addresses of its own, which may take all there are.
+            let start = if after.is_some() { next } else { first };
+            next = after.unwrap_or(next);
+            let id = part.mapping.len() as u64 + 1;
+            of_image.insert(segment, Mapped { id, first, start });
             part.mapping.push(proto::Mapping {
                 id,
-                memory_start: start + first,
-                memory_limit: start.saturating_add(after),
+                memory_start: start,
+                memory_limit: start.saturating_add(length),
                 file_offset: first,
                 filename: strings.index(&image.path),
                 build_id: strings.index(&image.build_id),
@@ -183,15 +188,15 @@ fn mappings(profile: &Profile, strings: &mut Strings, part: &mut proto::Profile)
                 has_inline_frames: image.is_symbolized,
             });
         }
-        placed.push(Placed { start, mappings });
+        all.push(of_image);
     }
-    placed
+    all
 }
 
 /// Adds a location for each frame, and the functions.
 fn locations(
     profile: &Profile,
-    placed: &[Placed],
+    mappings: &[Mappings],
     strings: &mut Strings,
     part: &mut proto::Profile,
 ) {
@@ -208,11 +213,12 @@ fn locations(
     }
     for (frame, id) in profile.frames.iter().zip(1..) {
         let place = frame.image.map(|image| {
-            let Placed { start, mappings } = &placed[image as usize];
             let segment = profile.images[image as usize].segment_of(frame.offset);
-            (mappings.get(&segment).copied().unwrap_or_default(), *start)
+            // Every frame of an image is in one of its mappings.
+            let Some(mapped) = mappings[image as usize].get(&segment) else { return (0, 0) };
+            (mapped.id, mapped.start.saturating_add(frame.offset - mapped.first))
         });
-        let (mapping_id, start) = place.unwrap_or_default();
+        let (mapping_id, address) = place.unwrap_or((0, frame.offset));
         let line = |call: &crate::model::CallSite| proto::Line {
             function_id: u64::from(call.function) + 1,
             line: i64::from(call.line),
@@ -220,7 +226,7 @@ fn locations(
         part.location.push(proto::Location {
             id,
             mapping_id,
-            address: start.saturating_add(frame.offset),
+            address,
             line: frame.calls.iter().map(line).collect(),
             // Streams do not state it.
             is_folded: false,
