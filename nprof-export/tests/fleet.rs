@@ -275,6 +275,22 @@ fn runs_of_several_exports_count_once() {
 }
 
 #[test]
+fn only_files_that_may_have_a_run_are_read() {
+    let directory = TempDir::new().unwrap();
+    export(directory.path(), &[], &on_host("0x2", "a"));
+    // What another program left in the place of another service and run.
+    let other = directory.path().join("runs/day=2026-11-22/service=other");
+    std::fs::create_dir(&other).unwrap();
+    let unread = other.join("0123456789abcdef-000009.parquet");
+    std::fs::write(&unread, "no table").unwrap();
+    assert_eq!(export(directory.path(), &[], &on_host("0x2", "a")), Some(0));
+    std::fs::rename(&unread, other.join("0123456789abcdef-000002.parquet")).unwrap();
+    let args = ["--to", "parquet", "-o", directory.path().to_str().unwrap()];
+    let message = tool().refusal(&args, &on_host("0x2", "a"));
+    assert!(message.contains("service=other/0123456789abcdef-000002.parquet: "), "{message}");
+}
+
+#[test]
 fn samples_at_each_depth_of_a_recursion_are_refused_before_they_fill_the_memory() {
     let mut stream =
         "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=cycles\nI\t1\telf\t0011\t/bin/prog\n\

@@ -63,7 +63,8 @@ impl<'a> Directory<'a> {
             let folder = folder.unwrap_or(&place.folder).to_owned();
             let is_table = path.extension().is_some_and(|extension| extension == "parquet");
             let Some(other) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
-            if !is_table || (&*folder, other) == (&*place.folder, &*place.name) {
+            let is_place = (&*folder, other) == (&*place.folder, &*place.name);
+            if !is_table || is_place || !id::may_have(other, runs) {
                 continue;
             }
             let file = match File::open(&path) {

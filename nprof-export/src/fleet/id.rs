@@ -62,8 +62,52 @@ pub(super) fn of_stack(frames: &[i64]) -> i64 {
     id(&bytes)
 }
 
-/// Returns a name for a file with the samples of these runs.
+/// The most runs of which a name has digits: it stays below 255 bytes, the limit of most file systems.
+const RUNS_IN_NAME: usize = 36;
+
+/// The number of digits of a run in a name.
+const DIGITS: usize = 6;
+
+/// Returns a name for a file with the samples of these runs: a hash, and the last digits of each run, so that
+/// later exports need not read the file to see that it has none of theirs.
 pub(super) fn of_runs(runs: &BTreeSet<u64>) -> String {
     let bytes: Vec<u8> = runs.iter().flat_map(|run| run.to_le_bytes()).collect();
-    format!("{:016x}", id(&bytes))
+    let mut name = format!("{:016x}", id(&bytes));
+    if runs.len() <= RUNS_IN_NAME {
+        name.push('-');
+        runs.iter().for_each(|&run| name.push_str(&digits(run)));
+    }
+    name
+}
+
+/// True if a file of this name may have one of the runs.
+pub(super) fn may_have(name: &str, runs: &BTreeSet<u64>) -> bool {
+    let Some((_, listed)) = name.split_once('-') else { return true };
+    let is_listed = |run: u64| {
+        let digits = digits(run);
+        listed.as_bytes().chunks(DIGITS).any(|other| other == digits.as_bytes())
+    };
+    runs.iter().any(|&run| is_listed(run))
+}
+
+fn digits(run: u64) -> String {
+    format!("{:0DIGITS$x}", run & ((1 << (4 * DIGITS)) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_show_the_runs_that_a_file_may_have() {
+        let runs = |runs: &[u64]| runs.iter().copied().collect::<BTreeSet<u64>>();
+        let name = of_runs(&runs(&[0x12_3456_789a, 7]));
+        assert_eq!(name[16..], *"-00000756789a");
+        assert!(may_have(&name, &runs(&[9, 7])));
+        assert!(may_have(&name, &runs(&[0x12_3456_789a])));
+        assert!(!may_have(&name, &runs(&[9, 0x75678])));
+        let many: BTreeSet<u64> = (0..=RUNS_IN_NAME as u64).collect();
+        assert!(may_have(&of_runs(&many), &runs(&[1000])));
+        assert!(of_runs(&(1..=RUNS_IN_NAME as u64).collect()).len() < 240);
+    }
 }
