@@ -48,6 +48,8 @@ pub(crate) fn import<W: Write>(
     let is_compressed = start.starts_with(&[0x1f, 0x8b]);
     let writer = if profiles::is_cpu_profile(&start) {
         profiles::import_gperftools(input, step, writer)?
+    } else if profiles::is_heap_profile(&start) {
+        profiles::import_heap(input, step, writer)?
     } else if !is_compressed && profiles::is_folded(&start) {
         // The same file is the same run. Equal counts at the beginning are no accident.
         let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&start));

@@ -159,6 +159,118 @@ fn gperftools_profile_has_its_samples() {
     }
 }
 
+/// The mappings of the profiles below.
+const MAPS: &str = "MAPPED_LIBRARIES:\n00400000-00402000 r--p 00000000 08:01 12 /opt/my prog\n\
+                    00402000-00403000 r-xp 00002000 08:01 12 /opt/my prog\n";
+
+/// Two blocks of 1000 bytes and one of 3000 were seen at one call at intervals of 4096 bytes, and all but one
+/// of 1000 were released.
+const JEMALLOC: &str = "heap_v2/4096\n  t*: 1: 1000 [3: 5000]\n  t0: 1: 1000 [3: 5000]\n\
+                        @ 0x402010 0x403000\n  t*: 1: 1000 [2: 2000]\n  t0: 1: 1000 [2: 2000]\n\
+                        @ 0x402020 0x403000\n  t*: 0: 0 [1: 3000]\n  t7: 0: 0 [1: 3000]\n\n";
+
+#[test]
+fn heap_profile_of_jemalloc_has_the_estimates_of_jeprof() {
+    let shell = Shell::new();
+    shell.write("jeprof.heap", format!("{JEMALLOC}{MAPS}"));
+    shell.run("nprof-import jeprof.heap > x.nprof").quiet();
+    shell.run("nprof-format check x.nprof").quiet();
+    let unnamed = |event: &str, offset: &str| {
+        let table = shell.run(&format!(
+            "nprof-flat --match event={event} --by function --format tsv -n 0 x.nprof 2> /dev/null"
+        ));
+        let rows = rows(&table.out);
+        let row = rows.iter().find(|row| row.text("function") == format!("my prog+{offset}"));
+        let row = row.unwrap_or_else(|| panic!("no {offset}: {table:?}"));
+        ["self_blocks", "self", "total"].map(|column| row.text(column).parse::<u64>().unwrap())
+    };
+    // 1 / (1 - exp(-1000 / 4096)) = 4.6163 and 1 / (1 - exp(-3000 / 4096)) = 1.9258.
+    assert_eq!(unnamed("inuse_space", "0x2010"), [4, 4616, 4616]);
+    assert_eq!(unnamed("alloc_space", "0x2010"), [9, 9232, 9232]);
+    assert_eq!(unnamed("alloc_space", "0x2020"), [1, 5777, 5777]);
+    // A call at the end of the mapping.
+    assert_eq!(unnamed("alloc_space", "0x3000"), [0, 0, 15_009]);
+    let table = shell.run("nprof-flat --match event=inuse_space x.nprof").out;
+    assert!(table.contains("my prog+0x2010") && !table.contains('±'), "{table}");
+}
+
+#[test]
+fn heap_profiles_of_tcmalloc_and_go_are_read() {
+    let shell = Shell::new();
+    let stack = "   2:  2000 [  3: 3000] @ 0x402010 0x402020\n# 0x402010 main.f+0x1 a.go:1\n\n";
+    for (kind, maps, live, all) in [
+        ("heapprofile", MAPS, 2000, 3000),
+        ("heap_v2/4096", MAPS, 9232, 13_848),
+        ("heap/8192", MAPS, 9232, 13_848),
+        ("heap/8192", "", 9232, 13_848),
+    ] {
+        shell.write("heap", format!("heap profile:  2: 2000 [ 3: 3000] @ {kind}\n{stack}{maps}"));
+        shell.run("nprof-import heap > x.nprof").quiet();
+        let sum = |event: &str| -> u64 {
+            let table =
+                shell.run(&format!("nprof-flat --match event={event} --format tsv x.nprof"));
+            let rows = rows(&table.out);
+            rows.iter().map(|row| row.text("self").parse::<u64>().unwrap()).sum()
+        };
+        assert_eq!([sum("inuse_space"), sum("alloc_space")], [live, all], "{kind}");
+    }
+}
+
+#[test]
+fn damaged_heap_profile_is_refused_with_its_line() {
+    let shell = Shell::new();
+    for (text, message) in [
+        (JEMALLOC, "MAPPED_LIBRARIES"),
+        ("heap_v2/x\n", "line 1: it has no sampling interval"),
+        ("heap_v2/9\n@ 0x1\n t*: 1: 2 [3]\n", "line 3: it has no numbers"),
+        ("heap_v2/9\n@ 1 0x1\n", "line 2: an address"),
+        ("heap_v2/9\nnoise\n", "line 2: it is neither"),
+        ("heap profile: 1: 1 [1: 1] @ growthz\n", "line 1: it has no sums and kind"),
+        ("heap profile: 1: 1 [1: 1] @ heapprofile\n1: 1 [1: 1]\n", "line 2: it is no line"),
+        ("heap profile: 1: 1 [1: 1] @ heapprofile\n", "MAPPED_LIBRARIES"),
+    ] {
+        shell.write("bad", text);
+        let run = shell.run("nprof-import bad > x.nprof");
+        assert_eq!(run.status, 2, "{text}: {run:?}");
+        assert!(run.err.contains(message), "{text}: {run:?}");
+    }
+}
+
+/// Allocates 50 blocks of 100,000 bytes.
+const ALLOCATE: &str = "#include <stdlib.h>\n#include <string.h>\nvoid *volatile kept[50];\n\
+    __attribute__((noinline)) void grow(int i) { kept[i] = malloc(100000); memset(kept[i], 1, 100000); }\n\
+    int main(void) { for (int i = 0; i < 50; i++) grow(i); return 0; }\n";
+
+#[test]
+fn allocators_write_profiles_that_are_read() {
+    if !have(&["cc"]) {
+        return;
+    }
+    let shell = Shell::new();
+    shell.write("a.c", ALLOCATE);
+    shell.run("cc -g -O1 -o prog a.c").quiet();
+    // Every block is seen at an interval of a byte.
+    let jemalloc = "MALLOC_CONF=prof:true,prof_final:true,lg_prof_sample:0,prof_prefix:./je";
+    for (library, settings, files) in [
+        ("libjemalloc.so.2", jemalloc, "je.*.heap"),
+        ("libtcmalloc.so.4", "HEAPPROFILE=./tc", "tc.*.heap"),
+    ] {
+        let library = format!("/usr/lib/x86_64-linux-gnu/{library}");
+        shell.run(&format!("{settings} LD_PRELOAD={library} ./prog 2> /dev/null"));
+        // An allocator may be missing, or lack the profiler.
+        if shell.run(&format!("ls {files} 2> /dev/null")).status != 0 {
+            nprof_tests::skipped(&format!("{library} writes no heap profile"));
+            continue;
+        }
+        shell
+            .run(&format!("nprof-import {files} | nprof-symbolize 2> /dev/null > x.nprof"))
+            .quiet();
+        let [_, _, total] = row(&shell, "x.nprof", "inuse_space", "grow");
+        // jemalloc rounds to a size that it has a class for.
+        assert!((5_000_000..6_000_000).contains(&total), "{library}: {total}");
+    }
+}
+
 #[test]
 fn profiles_of_two_files_are_different_runs() {
     let shell = Shell::new();

@@ -5,13 +5,12 @@ use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
 
 use anyhow::bail;
-use nprof_object::maps::{Mapping, mappings};
-use nprof_object::path::without_deleted;
 use nprof_stream::{Event, Head, Measure, RunId, Sample, Step, Writer};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHasher;
 
 use super::error::Error;
-use crate::output::{ImageDef, Output, Place, TaskDef, plain_sample};
+use super::mapped::MappedFiles;
+use crate::output::{Output, TaskDef, plain_sample};
 
 /// The longest profile. Its mappings come last, so that all of it is read before the first sample.
 const MAX_BYTES: u64 = 256 << 20;
@@ -62,11 +61,8 @@ pub(crate) fn import<W: Write>(
         let stack: Result<Vec<u64>, Error> = (0..depth).map(|_| words.next()).collect();
         samples.push((count, stack?));
     }
-    let mut maps: Vec<Mapping<'_>> = mappings(&bytes[words.at..]).collect();
-    // Addresses of samples are code; anonymous memory has no name.
-    maps.retain(|mapping| mapping.is_executable() && !mapping.path.is_empty());
-    let command = maps.first().map_or(Vec::new(), |mapping| path_of(mapping).to_vec());
-    maps.sort_by_key(|mapping| mapping.start);
+    let mut files = MappedFiles::parse(&bytes[words.at..]);
+    let command = files.program().to_vec();
     // The same file is the same run.
     let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&bytes));
     let head = Head { run, command: command.clone(), ..Head::default() };
@@ -80,34 +76,17 @@ pub(crate) fn import<W: Write>(
     })?;
     let comm = command.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
     let task = output.task(TaskDef { comm, exe: command, ..TaskDef::default() });
-    let mut images: FxHashMap<&[u8], u32> = FxHashMap::default();
     for (count, addresses) in samples {
         let mut stack = Vec::with_capacity(addresses.len());
         for (index, address) in addresses.into_iter().enumerate() {
-            let after = maps.partition_point(|mapping| mapping.start.0 <= address);
-            let found = after.checked_sub(1).map(|index| &maps[index]);
-            let place = match found.filter(|mapping| address < mapping.end.0) {
-                Some(mapping) => {
-                    let new =
-                        || output.image(ImageDef::file(Vec::new(), path_of(mapping).to_vec()));
-                    let image = *images.entry(path_of(mapping)).or_insert_with(new);
-                    Place::in_image(image, mapping.offset.0.wrapping_add(address - mapping.start.0))
-                }
-                None => Place { offset: address, ..Place::mark(nprof_stream::Mark::None) },
-            };
             // The leaf was interrupted, the others are return addresses.
-            stack.push(Place { return_address: index > 0, ..place });
+            stack.push(files.place(address, index > 0, &mut output));
         }
         stack.reverse();
         let weight = period.saturating_mul(count);
         output.sample(Sample { count, ..plain_sample(event, weight) }, task, &stack)?;
     }
     Ok(output.end(true)?)
-}
-
-/// Returns the path of a mapped file.
-fn path_of<'a>(mapping: &'a Mapping<'_>) -> &'a [u8] {
-    without_deleted(&mapping.path)
 }
 
 /// The words of a file.

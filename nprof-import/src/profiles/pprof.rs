@@ -71,7 +71,7 @@ pub(crate) fn import<W: Write>(
     let values = values(&profile, strings);
     if profile.sample_type.is_empty() {
         bail!(
-            "it has no format that is read: perf.data, pprof, folded stacks, gperftools"
+            "it has no format that is read: perf.data, pprof, folded stacks, gperftools, heap profiles"
         );
     }
     let mut reader = Importer::begin(&profile, strings, run, step, writer)?;
