@@ -5,6 +5,7 @@
 //! - [`build_id`]: build IDs in ELF notes;
 //! - [`elf`]: program headers within bounds;
 //! - [`kallsyms`], [`modules`]: the text of `/proc/kallsyms` and `/proc/modules`;
+//! - [`kprobes`]: the probes of a kernel;
 //! - [`maps`]: the text of `/proc/PID/maps`;
 //! - [`path`]: paths of mapped files as the kernel writes them;
 //! - [`vdso`]: the vDSO of this process.
@@ -15,6 +16,7 @@ pub mod address;
 pub mod build_id;
 pub mod elf;
 pub mod kallsyms;
+pub mod kprobes;
 pub mod maps;
 pub mod modules;
 pub mod path;

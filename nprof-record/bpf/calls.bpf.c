@@ -52,6 +52,9 @@ enum {
 
 static const u64 SLICE = 1000000000;
 
+// The bit in the number of an idle thread, of which each CPU has one: all have the id 0.
+static const u32 IDLE = 1u << 31;
+
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(map_flags, MMAPABLE);
@@ -192,6 +195,10 @@ int on_call(void *ctx)
 	struct counter *counter;
 	u64 *count, *is_sampled, *samples_so_far;
 
+	if (!tid) {
+		tid = IDLE | get_smp_processor_id();
+		thread = map_lookup(&threads, &tid);
+	}
 	if (!thread) {
 		if (!value(EVERYONE))
 			return 0;

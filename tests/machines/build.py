@@ -8,7 +8,7 @@ TARGETS = {
     "amd64": ("x86_64-unknown-linux-gnu", "x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
     "arm64": ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu", "usr/aarch64-linux-gnu/lib", "ld-linux-aarch64.so.1"),
 }
-TOOLS = ["nprof-record", "nprof-symbolize", "nprof-flat", "nprof-format"]
+TOOLS = ["nprof-record", "nprof-symbolize", "nprof-flat", "nprof-annotate", "nprof-format"]
 LIBRARIES = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6"]
 
 # Programs, their source and their options besides -g and the architecture's.

@@ -3,6 +3,7 @@
 A judge returns a short text for the table, or raises an AssertionError with the reason.
 """
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Callable
@@ -242,6 +243,77 @@ def calls_are_exact(results):
     for name, count in results.truth().items():
         assert sums.get(name) == count, f"{name}: {sums.get(name)} calls instead of {count}"
     return "equal the program's"
+
+
+@check("""
+case $(uname -m) in x86_64) prefix=x64;; *) prefix=arm64;; esac
+status=0
+nprof-symbolize --entries "^__${prefix}_sys_getppid\\$" '[kernel]' > list 2> refusal || status=$?
+echo $status > listed
+[ $status = 0 ] || exit 0
+nprof-record --calls list -o s.nprof -- calls > truth 2> message
+nprof-symbolize -o there.nprof s.nprof
+nprof-record --calls list -o cpus.nprof -- sh -c 'for i in 1 2 3 4 5 6 7 8; do calls > /dev/null & done; wait'
+nprof-symbolize --entries '^(vfs|do|sys|ksys|__x64_sys)_' '[kernel]' > many 2> refused
+nprof-record --calls many -o many.nprof -- calls > truth 2> many-message
+""")
+def calls_of_the_kernel_are_exact(results):
+    """Where the kernel has probes of many functions; elsewhere, the message names the option that it lacks."""
+    if results.text("listed") != "0\n":
+        refusal = results.text("refusal")
+        assert "CONFIG_FPROBE" in refusal or "CONFIG_KPROBES" in refusal, refusal
+        return "refused, with the option that the kernel lacks"
+    rows = json.loads(results.tool("nprof-flat", "--format", "json", "there.nprof"))["rows"]
+    rows = {row["function"]: row for row in rows if row["event"] == "calls"}
+    (name,) = [name for name in rows if name.endswith("_sys_getppid")]
+    assert rows[name]["self"] == 500, f"{rows[name]['self']} of 500 calls"
+    # Some calls have stacks, which go on in the program.
+    system_calls = [name for name in rows if "do_syscall_64" in name or "invoke_syscall" in name]
+    assert system_calls, f"no callers: {list(rows)}"
+    # The shell calls the function, too.
+    rows = json.loads(results.tool("nprof-flat", "--format", "json", "--by", "thread", "cpus.nprof"))["rows"]
+    counts = [row["self"] for row in rows if row["event"] == "calls" and "calls" in row["thread"]]
+    assert counts == [500] * 8, f"{counts} calls of eight processes, each of 500"
+    functions = len(results.lines("many")) - 1
+    rows = results.report("many.nprof")["rows"]
+    assert any(row["event"] == "calls" and row["self"] >= 500 for row in rows), "many functions: no calls"
+    return f"500 of 500 calls, and of 8 processes; {functions} functions at once: {results.lines('many-message')[-1]}"
+
+
+@check("""
+grep -o '^virtio_blk' /proc/modules > module || true
+nprof-record -e cpu-clock -o s.nprof -- dd if=/dev/zero of=/dev/null bs=1M count=100 2> dd
+nprof-symbolize --code -o code.nprof s.nprof 2> message
+if [ -s module ]; then
+    echo 3 > /proc/sys/vm/drop_caches
+    # The function is called by an interrupt, in any thread.
+    nprof-record -a -e kprobe:virtblk_done:1 -o m.nprof & recorder=$!
+    sleep 5
+    dd if=/dev/vda of=/dev/null bs=64k count=64 2> dd
+    kill -TERM $recorder
+    wait $recorder || true
+    nprof-symbolize --code -o module.nprof m.nprof 2>> message
+fi
+""", arch="amd64")  # fmt: skip
+def code_of_the_kernel_is_that_in_memory(results):
+    """All samples of functions of the kernel and its modules are at instructions, which the kernel has patched."""
+    texts = []
+    for stream, image in [("code.nprof", "[kernel]"), ("module.nprof", "[virtio_blk]")]:
+        if not (results.folder / stream).exists():
+            continue
+        flat = json.loads(results.tool("nprof-flat", "--format", "json", "--by", "image,function", stream))
+        known = {row["function"]: row["self_samples"] for row in flat["rows"] if row["image"] == image}
+        known = {function: samples for function, samples in known.items() if samples}
+        report = json.loads(results.tool("nprof-annotate", "--format", "json", "-n", "0", stream))
+        rows = [row for row in report["rows"] if row["image"] == image]
+        found = {}
+        for row in rows:
+            found[row["function"]] = found.get(row["function"], 0) + row["self_samples"]
+        assert found and found == known, f"{image}: samples at instructions {found}, of functions {known}"
+        # The file of the kernel has a call of it at the start of each function.
+        assert not any(row["callee"] == "__fentry__" for row in rows), f"{image}: code of the file, not of memory"
+        texts.append(f"{image}: {len(found)} functions, {sum(found.values())} samples at {len(rows)} instructions")
+    return "; ".join(texts)
 
 
 @check("""

@@ -16,10 +16,11 @@ pub(crate) fn plan(
     args: &Args,
     specs: &[EventSpec],
     target: &Target,
+    calls: Option<CpuMode>,
     kernel: &Kernel<'_>,
     cpu: u32,
 ) -> anyhow::Result<Plan> {
-    let mut request = request(args, specs, target)?;
+    let mut request = request(args, specs, target, calls)?;
     check_rate(&request)?;
     let mut plan = match open_plan(&request, kernel, cpu) {
         // The library needs no right of the kernel.
@@ -79,7 +80,12 @@ fn open_plan(request: &Request, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result
 }
 
 /// Looks up the events of the command line, and collects the options for them.
-fn request(args: &Args, specs: &[EventSpec], target: &Target) -> anyhow::Result<Request> {
+fn request(
+    args: &Args,
+    specs: &[EventSpec],
+    target: &Target,
+    calls: Option<CpuMode>,
+) -> anyhow::Result<Request> {
     let catalog = Catalog::of_this_machine();
     let mut events = Vec::new();
     for spec in specs {
@@ -97,9 +103,8 @@ fn request(args: &Args, specs: &[EventSpec], target: &Target) -> anyhow::Result<
             scope: spec.mode,
         });
     }
-    if args.calls.is_some() {
-        // The probes are in user code.
-        let (name, scope) = ("calls".to_owned(), Some(CpuMode::User));
+    if let scope @ Some(_) = calls {
+        let name = "calls".to_owned();
         let candidates = vec![event::calls()];
         events.push(RequestedEvent { name, candidates, period: Some(1), scope });
     }

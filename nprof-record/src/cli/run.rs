@@ -75,7 +75,9 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let preload =
         PreloadPlan::split(&mut specs).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
     let calls = load_calls(args)?;
-    let mut plan = plan(args, &specs, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
+    let counted = calls.as_ref().map(|calls| calls.list.mode());
+    let kernel = Kernel { group: group.as_ref() };
+    let mut plan = plan(args, &specs, &target, counted, &kernel, cpus[0])?;
     let preload = preload.map(|events| Preload::prepare(events, &plan, args)).transpose()?;
     let tracer = load_tracer(args, &mut plan)?;
     let kept = match &args.keep_images {

@@ -31,6 +31,8 @@ pub(crate) struct CallState {
     pub(crate) written: u64,
     /// The functions that are not counted any more, with their calls per second.
     pub(crate) taken_off: Vec<(Vec<u8>, u64)>,
+    /// The calls that were not counted.
+    pub(crate) missed: u64,
 }
 
 impl CallState {
@@ -46,6 +48,7 @@ impl CallState {
             exited: FxHashMap::default(),
             written: 0,
             taken_off: Vec::new(),
+            missed: 0,
         }
     }
 

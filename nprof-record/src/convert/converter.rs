@@ -92,6 +92,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
             KernelRecord::Call(sample, call) => self.handle_call(sample_id, sample, call),
             KernelRecord::CallRest(rest) => self.handle_rest(sample_id, rest),
             &KernelRecord::TakenOff(taken_off) => self.handle_taken_off(sample_id, taken_off),
+            &KernelRecord::MissedCalls(missed) => self.handle_missed_calls(sample_id, missed),
             KernelRecord::Preloaded(record) => self.handle_preloaded(sample_id, record),
             KernelRecord::Note(note) => self.handle_note(sample_id, note),
             &KernelRecord::Switch(switch) => self.handle_switch(sample_id, switch),

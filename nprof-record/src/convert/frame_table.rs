@@ -289,32 +289,28 @@ impl FrameTable {
         depth: usize,
         keys: &mut Vec<FrameKey>,
     ) {
-        let kernel = self.kernel.get_or_insert_with(RunningKernel::running);
-        let mut push = |address: u64, returns| {
-            let (place, offset) = kernel.find(RuntimeAddress(address), &self.functions);
-            let image = match place {
-                KernelLocation::Image(part) => Some(ImageKey::Kernel(part as u32)),
-                KernelLocation::Function(function) => {
-                    self.functions.number(&function).map(ImageKey::Function)
-                }
-            };
-            keys.push(FrameKey {
-                image,
-                offset,
-                kernel: true,
-                return_address: returns,
-                mark: Mark::None,
-            });
-        };
         let mut returns = false;
         for address in input.kernel.iter().take(depth) {
-            push(address, returns);
+            keys.push(self.kernel_key(address, returns));
             returns = true;
         }
         // Without a call chain the instruction pointer is all that is known.
         if !returns {
-            push(input.ip, false);
+            keys.push(self.kernel_key(input.ip, false));
         }
+    }
+
+    /// Returns the frame at an address in the kernel.
+    pub(crate) fn kernel_key(&mut self, address: u64, return_address: bool) -> FrameKey {
+        let kernel = self.kernel.get_or_insert_with(RunningKernel::running);
+        let (place, offset) = kernel.find(RuntimeAddress(address), &self.functions);
+        let image = match place {
+            KernelLocation::Image(part) => Some(ImageKey::Kernel(part as u32)),
+            KernelLocation::Function(function) => {
+                self.functions.number(&function).map(ImageKey::Function)
+            }
+        };
+        FrameKey { image, offset, kernel: true, return_address, mark: Mark::None }
     }
 
     fn define_image(&mut self, key: ImageKey, tree: &ProcessTree, sink: &mut impl Sink) {

@@ -159,6 +159,8 @@ pub(crate) enum KernelRecord<'a> {
     CallRest(CallRest),
     /// A function that is not counted any more.
     TakenOff(TakenOff),
+    /// The calls of functions of the kernel that were not counted.
+    MissedCalls(u64),
     /// A record of the preloaded library.
     Preloaded(PreloadRecord<'a>),
     /// A note on the thread by the programs that measure waiting.

@@ -66,6 +66,11 @@ impl CallSource {
         }
         if has_ended && !std::mem::replace(&mut self.has_ended, true) {
             self.queue_rests(u64::MAX, slice, now_ns);
+            let missed = self.tracer.missed_calls();
+            if missed > 0 {
+                let (id, record) = (SampleId::at(now_ns, None), KernelRecord::MissedCalls(missed));
+                self.queue.push_back(Queued { id, record });
+            }
         }
     }
 

@@ -14,8 +14,10 @@ const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const BTF_LOAD: libc::c_int = 18;
 
-/// Of `enum bpf_attach_type`: BPF_TRACE_ITER, and BPF_TRACE_UPROBE_MULTI (Linux 6.6).
+/// Of `enum bpf_attach_type`: BPF_TRACE_ITER, BPF_TRACE_KPROBE_MULTI (Linux 5.18), and
+/// BPF_TRACE_UPROBE_MULTI (Linux 6.6).
 pub(super) const ITERATOR: u32 = 28;
+pub(super) const KPROBE_MULTI: u32 = 42;
 pub(super) const UPROBE_MULTI: u32 = 48;
 
 /// The name of the maps and the program in bpftool(8).
@@ -34,6 +36,8 @@ pub(crate) enum ProgramKind {
     RawTracepoint,
     /// Many places of a file run it (BPF_PROG_TYPE_KPROBE).
     Uprobes,
+    /// Many functions of the kernel run it (BPF_PROG_TYPE_KPROBE).
+    Kprobes,
     /// An iterator runs it for each of its objects (BPF_PROG_TYPE_TRACING): the function of the
     /// iterator, as a number of the kernel's types.
     Iterator(u32),
@@ -46,7 +50,7 @@ impl ProgramKind {
     fn number(self) -> u32 {
         match self {
             Self::PerfEvent => 7,
-            Self::Uprobes => 2,
+            Self::Uprobes | Self::Kprobes => 2,
             Self::RawTracepoint => 17,
             Self::Iterator(_) => 26,
             Self::Syscall => 31,
@@ -168,6 +172,7 @@ pub(crate) fn bpf_program(kind: ProgramKind, code: BpfCode<'_>) -> io::Result<Fi
     let (expected_attach_type, attach_btf_id) = match kind {
         ProgramKind::Iterator(function) => (ITERATOR, function),
         ProgramKind::Uprobes => (UPROBE_MULTI, 0),
+        ProgramKind::Kprobes => (KPROBE_MULTI, 0),
         _ => (0, 0),
     };
     let mut attr = ProgLoad {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::sys::bpf::{ITERATOR, UPROBE_MULTI, address, open};
+use crate::sys::bpf::{ITERATOR, KPROBE_MULTI, UPROBE_MULTI, address, open};
 
 /// Commands of bpf(2), from include/uapi/linux/bpf.h.
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
@@ -37,6 +37,21 @@ struct LinkUprobes {
     multi_flags: u32,
     pid: u32,
     padding: u32,
+}
+
+/// The part for [`LINK_CREATE`] with functions of the kernel.
+#[repr(C)]
+#[derive(Default)]
+struct LinkKprobes {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    multi_flags: u32,
+    count: u32,
+    symbols: u64,
+    addresses: u64,
+    cookies: u64,
 }
 
 /// The part for [`LINK_CREATE`] without a place.
@@ -94,6 +109,34 @@ pub(crate) fn attach_uprobes(
     };
     // SAFETY: the path is a live string with a terminating NUL; offsets and cookies are live slices
     // of `count` words. The kernel only reads them; the command returns a descriptor.
+    unsafe { open(LINK_CREATE, &mut attr) }
+}
+
+/// Runs a program whenever one of the kernel's functions at these addresses is called. The program can read
+/// the cookie of the function.
+///
+/// # Errors
+///
+/// bpf(2): EINVAL before Linux 5.18 or if the kernel cannot trace a function, EOPNOTSUPP without
+/// CONFIG_FPROBE.
+pub(crate) fn attach_kprobes(
+    program: &File,
+    addresses: &[u64],
+    cookies: &[u64],
+) -> io::Result<File> {
+    if addresses.len() != cookies.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut attr = LinkKprobes {
+        prog_fd: program.as_raw_fd() as u32,
+        attach_type: KPROBE_MULTI,
+        count: addresses.len() as u32,
+        addresses: address(addresses.as_ptr()),
+        cookies: address(cookies.as_ptr()),
+        ..LinkKprobes::default()
+    };
+    // SAFETY: addresses and cookies are live slices of `count` words, which the kernel only reads; the
+    // command returns a descriptor.
     unsafe { open(LINK_CREATE, &mut attr) }
 }
 

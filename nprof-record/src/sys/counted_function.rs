@@ -1,4 +1,5 @@
-//! A function of this program whose calls are counted, to measure the time that it takes.
+//! A function of this program and one of the kernel whose calls are counted, to measure the time that it
+//! takes.
 
 /// Returns at once. Its first instruction is one that the kernel emulates, as those of the functions
 /// that `nprof-symbolize --entries` lists.
@@ -13,7 +14,13 @@ pub(crate) extern "C" fn counted_function() {
     core::arch::naked_asm!("ret")
 }
 
-/// Returns the address of that function.
+/// Makes a system call that does nothing else.
+pub(crate) extern "C" fn system_call() {
+    // SAFETY: getppid(2) has no arguments and does not fail. The C library keeps no copy of its result.
+    unsafe { libc::getppid() };
+}
+
+/// Returns the address of [`counted_function`].
 pub(crate) fn counted_function_address() -> u64 {
     counted_function as *const () as u64
 }

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod bpf;
+mod bpf_info;
 mod bpf_link;
 mod bpf_map;
 mod breakpoint;
@@ -21,12 +22,13 @@ mod startup;
 mod system;
 
 pub(crate) use bpf::{BpfCode, ProgramKind, attach_program, bpf_program, bpf_run, bpf_types};
-pub(crate) use bpf_link::{attach_raw_tracepoint, attach_uprobes, iterate};
+pub(crate) use bpf_info::{link_misses, program_misses};
+pub(crate) use bpf_link::{attach_kprobes, attach_raw_tracepoint, attach_uprobes, iterate};
 pub(crate) use bpf_map::{BpfMap, MapKind, MapLayout, bpf_map, bpf_map_set};
 pub(crate) use breakpoint::{
     Breakpoint, Observed, PresentPages, breakpoints_work, read_absent_memory, read_memory,
 };
-pub(crate) use counted_function::{counted_function, counted_function_address};
+pub(crate) use counted_function::{counted_function, counted_function_address, system_call};
 pub(crate) use mount::detached_tracefs;
 pub(crate) use perf_event::{
     EventTarget, Ring, disable, enable, event_id, perf_event_open, share_ring,

@@ -306,6 +306,22 @@ fn function_beyond_the_limit_is_taken_off_and_others_are_not() {
 }
 
 #[test]
+fn functions_of_another_kernel_are_refused() {
+    let directory = Directory::new("calls-kernel");
+    let list = directory.path("list");
+    std::fs::write(&list, "f\t[kernel]\t00\t0x10\t0x10\n").expect("a list");
+    let output = Command::new(env!("CARGO_BIN_EXE_nprof-record"))
+        .args(["-o", "/dev/null", "--calls", &list, "--", "true"])
+        .output()
+        .expect("it runs");
+    let messages = stderr(&output);
+    assert_eq!(output.status.code(), Some(125), "{messages}");
+    // This kernel may have no such probes.
+    let is_explained = messages.contains("another build") || messages.contains("CONFIG_");
+    assert!(is_explained && messages.contains("--calls"), "{messages}");
+}
+
+#[test]
 fn ordinary_user_is_refused_with_the_remedy() {
     let directory = Directory::new("calls-user");
     let Some((program, symbols)) = compiled(&directory, "gcc", HOT, &["-O1"]) else { return };

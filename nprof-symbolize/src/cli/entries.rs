@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, bail};
 use nprof_cli::stage::{self, Outcome};
@@ -10,7 +11,7 @@ use nprof_stream::number::hex;
 use regex::bytes::Regex;
 
 use super::args::{Args, TOOL};
-use crate::find::{Entries, Entry, Finder, KERNEL, RecordedImage};
+use crate::find::{Entries, Entry, Finder, RecordedImage, kernel_entries};
 
 /// The columns.
 const HEADER: &str = "function\timage\tbuild_id\toffset\tframe\n";
@@ -27,15 +28,17 @@ pub(super) fn run(args: &Args, regex: &Regex, finder: &Finder) -> anyhow::Result
     let Some(path) = &args.input else {
         bail!("--entries: no image; write nprof-symbolize --entries REGEX IMAGE");
     };
-    // The name of the kernel in streams.
-    if path.as_os_str() == "[kernel]" {
-        bail!("[kernel]: {KERNEL}");
-    }
-    let recorded = RecordedImage::of(path.as_os_str())
-        .with_context(|| format!("{}: no ELF file, and no build ID", path.display()))?;
-    let entries = finder
-        .entries(&recorded, args.names, |name| regex.is_match(name))
-        .map_err(|failure| anyhow::anyhow!("{}: {}", path.display(), failure.reason))?;
+    let name = path.as_os_str().as_bytes();
+    let found = if kernel_entries::is_kernel(name) {
+        kernel_entries::entries(name, |name| regex.is_match(name))
+    } else {
+        let recorded = RecordedImage::of(path.as_os_str())
+            .with_context(|| format!("{}: no ELF file, and no build ID", path.display()))?;
+        let entries = finder.entries(&recorded, args.names, |name| regex.is_match(name));
+        entries.map(|entries| (recorded, entries))
+    };
+    let (recorded, entries) =
+        found.map_err(|failure| anyhow::anyhow!("{}: {}", path.display(), failure.reason))?;
     print_refused(&entries, args.verbose);
     if entries.found.is_empty() {
         bail!("{}: no function that matches {regex} can be counted", path.display());

@@ -140,10 +140,9 @@ impl Finder {
     }
 }
 
-/// The reason for the kernel and its modules.
-pub(crate) const KERNEL: &str = "code of the kernel: calls are counted in programs and libraries alone; \
-                                 record `nprof-record -e kprobe:FUNCTION`, which needs a kernel with \
-                                 CONFIG_KPROBES";
+/// The reason for files of the kernel and its modules.
+const KERNEL: &str =
+    "code of the kernel: name the running one [kernel], or a loaded module as [NAME]";
 
 /// Checks that calls can be counted in an image.
 fn check_image(image: &ElfFile) -> Result<(), Failure> {

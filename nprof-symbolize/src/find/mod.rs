@@ -15,6 +15,7 @@ mod finder;
 mod identity;
 mod kallsyms;
 mod kernel_code;
+pub(crate) mod kernel_entries;
 mod live_processes;
 mod recorded;
 pub(crate) mod running_kernel;
@@ -26,7 +27,7 @@ mod vmlinux;
 pub(crate) use debuginfod::Debuginfod;
 #[cfg(feature = "debuginfod")]
 pub(crate) use debuginfod::Settings;
-pub(crate) use entries::{Entries, Entry, KERNEL};
+pub(crate) use entries::{Entries, Entry};
 pub(crate) use failure::Failure;
 pub(crate) use finder::{Finder, OpenedImage};
 pub(crate) use live_processes::LiveProcesses;

@@ -98,15 +98,12 @@ impl RunningKernel {
     }
 
     fn open_module(&self, recorded: &RecordedImage) -> Result<KernelImage, Failure> {
-        let name = recorded.path.strip_prefix(b"[").and_then(|name| name.strip_suffix(b"]"));
-        let text = name.and_then(|name| std::str::from_utf8(name).ok());
-        // The name becomes part of a path, and comes from the input.
-        let Some(name) = text.filter(|name| !name.contains('/') && !name.starts_with('.')) else {
+        let Some(name) = module_name(&recorded.path) else {
             let reason = "not the name of a module".to_owned();
             return Err(Failure { status: Status::NoImage, reason });
         };
-        let notes = read(&format!("/sys/module/{name}/notes/.note.gnu.build-id"));
-        let found = notes.ok().and_then(|notes| build_id::of_notes(&notes)).unwrap_or_default();
+        let notes = module_notes(name).ok();
+        let found = notes.and_then(|notes| build_id::of_notes(&notes)).unwrap_or_default();
         check_build_id("the loaded module", &found, recorded)?;
         let (name, modules) = (name.as_bytes(), read("/proc/modules")?);
         let symbols =
@@ -121,6 +118,19 @@ impl RunningKernel {
         }
         Ok(self.kallsyms.get().map_or(&[], Vec::as_slice))
     }
+}
+
+/// Returns the name in brackets of the kernel or a module. None if it is none.
+pub(super) fn module_name(path: &[u8]) -> Option<&str> {
+    let name = path.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    let name = std::str::from_utf8(name).ok()?;
+    // The name becomes part of a path, and comes from the input.
+    Some(name).filter(|name| !name.contains('/') && !name.starts_with('.') && !name.is_empty())
+}
+
+/// Reads the notes of a module, which have its build ID.
+pub(super) fn module_notes(name: &str) -> Result<Vec<u8>, Failure> {
+    read(&format!("/sys/module/{name}/notes/.note.gnu.build-id"))
 }
 
 fn kernel_image(symbols: SymbolTable, base: Option<RuntimeAddress>) -> KernelImage {
@@ -192,11 +202,11 @@ fn check_build_id(image: &str, found: &[u8], recorded: &RecordedImage) -> Result
     Err(Failure { status: Status::Mismatch, reason })
 }
 
-fn unreadable(error: &impl ToString) -> Failure {
+pub(super) fn unreadable(error: &impl ToString) -> Failure {
     Failure { status: Status::Unreadable, reason: error.to_string() }
 }
 
-fn kallsyms_failure(error: KallsymsError) -> Failure {
+pub(super) fn kallsyms_failure(error: KallsymsError) -> Failure {
     let (status, reason) = match error {
         KallsymsError::Restricted => (
             Status::Restricted,
@@ -207,7 +217,7 @@ fn kallsyms_failure(error: KallsymsError) -> Failure {
     Failure { status, reason: reason.to_owned() }
 }
 
-fn read(path: &str) -> Result<Vec<u8>, Failure> {
+pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| {
         let reason = format!("{path}: {error}");
         Failure { status: Status::NoImage, reason }

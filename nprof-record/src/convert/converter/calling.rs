@@ -23,17 +23,22 @@ impl<S: Sink> Converter<S> {
         let Some(state) = &self.calls else { return };
         let Some(point) = state.list.points.get(call.key.point as usize) else { return };
         let offset = ImageOffset(point.frame);
+        let is_kernel = state.list.is_kernel();
         self.resolver.leaf_offset = Some(offset);
         let located = self.locate(id, sample);
         self.resolver.leaf_offset = None;
-        let image = self.image_at(id, sample.stack.ip);
+        let frame = if is_kernel {
+            self.point_frame(call.key.point)
+        } else {
+            self.image_at(id, sample.stack.ip).map(|image| user_frame(image, offset))
+        };
         let Some(state) = &mut self.calls else { return };
-        let (Some((task, node)), Some(image)) = (located, image) else {
+        let (Some((task, node)), Some(frame)) = (located, frame) else {
             // The task or its mappings are not known: its calls are those of the function all the same.
             let Call { key, calls, slice } = *call;
             return self.handle_rest(id, &CallRest { key, calls, slice, is_living: true });
         };
-        state.frames[call.key.point as usize] = Some(user_frame(image, offset));
+        state.frames[call.key.point as usize] = Some(frame);
         state.note_sample(call.key, call.slice, node);
         let time = state.time_in(call.slice, id.time);
         self.write_calls(SampleId { time, ..id }, task, node, call.calls);
@@ -95,6 +100,10 @@ impl<S: Sink> Converter<S> {
         }
         let point = &state.list.points[number as usize];
         let image = &state.list.images[point.image];
+        if let Some(base) = image.base {
+            let address = base.wrapping_add(point.frame);
+            return Some(self.resolver.frames.kernel_key(address, false));
+        }
         let mmap = Mmap {
             pid: 0,
             start: RuntimeAddress(0),
@@ -113,6 +122,14 @@ impl<S: Sink> Converter<S> {
         let maps = &self.tree.process_mut(pid)?.maps;
         let (image, _) = maps.find(RuntimeAddress(ip))?;
         Some(ImageKey::File(image))
+    }
+
+    /// Writes that calls were not counted.
+    pub(super) fn handle_missed_calls(&mut self, id: SampleId, missed: u64) {
+        let Some(state) = &mut self.calls else { return };
+        state.missed = missed;
+        let event = state.event;
+        self.emit_lost(id, missed, event, Cause::Throttle, ExtrasBuilder::new().extras());
     }
 
     /// Writes that a function is not counted any more.

@@ -14,7 +14,9 @@ use nprof_unwind::image::elf::Elf;
 use object::ReadCache;
 use rustc_hash::FxHashMap;
 
+use crate::event::CpuMode;
 use crate::os::code_mapping::Identity;
+use crate::perf::calls::kernel::{self, KernelSymbols};
 
 /// The most places: a link of the kernel has at most 2^20.
 const POINTS_MAX: usize = 1 << 20;
@@ -45,6 +47,8 @@ pub(crate) struct CountedImage {
     pub(crate) path: Vec<u8>,
     build_id: Vec<u8>,
     pub(crate) identity: Identity,
+    /// The address from which its offsets count, for the kernel and its modules.
+    pub(crate) base: Option<u64>,
 }
 
 /// The places.
@@ -52,6 +56,8 @@ pub(crate) struct CountedImage {
 pub(crate) struct PointList {
     pub(crate) points: Vec<Point>,
     pub(crate) images: Vec<CountedImage>,
+    /// For functions of the kernel, the address of the system call whose cost is measured.
+    pub(crate) system_call: Option<u64>,
 }
 
 impl PointList {
@@ -72,6 +78,16 @@ impl PointList {
         ensure!(text.len() as u64 <= LIST_MAX, "--calls: {}: too long", path.display());
         let mut list =
             Self::parse(&text).with_context(|| format!("--calls: {}", path.display()))?;
+        if list.is_kernel() {
+            let kernel = KernelSymbols::read().context("--calls")?;
+            for image in &mut list.images {
+                let name = kernel::image_name(&image.path).unwrap_or_default();
+                let base = kernel.base(name, &image.build_id);
+                image.base = Some(base.with_context(|| escaped(&image.path))?);
+            }
+            list.system_call = kernel.system_call();
+            return Ok(list);
+        }
         for image in &mut list.images {
             image.identity = identify(image).with_context(|| escaped(&image.path))?;
         }
@@ -93,13 +109,14 @@ impl PointList {
             let fields: Vec<&[u8]> = line.split(|&byte| byte == b'\t').collect();
             let [name, path, build_id, offset, frame] = fields[..] else { bail!(wrong()) };
             let name = unescaped(name).ok_or_else(wrong)?;
-            let path = unescaped(path).filter(|path| path.starts_with(b"/")).ok_or_else(wrong)?;
+            let path = unescaped(path).ok_or_else(wrong)?;
+            ensure!(path.starts_with(b"/") || kernel::image_name(&path).is_some(), wrong());
             let build_id = parse_hex(build_id).ok_or_else(wrong)?;
             let offset = parse_offset(offset).ok_or_else(wrong)?;
             let frame = parse_offset(frame).ok_or_else(wrong)?;
             let image = *images.entry(path.clone()).or_insert_with(|| {
                 let (build_id, identity) = (build_id.clone(), Identity::default());
-                list.images.push(CountedImage { path, build_id, identity });
+                list.images.push(CountedImage { path, build_id, identity, base: None });
                 list.images.len() - 1
             });
             ensure!(
@@ -114,7 +131,23 @@ impl PointList {
             ensure!(list.points.len() <= POINTS_MAX, "more than {POINTS_MAX} functions");
         }
         ensure!(!list.points.is_empty(), "it has no functions");
+        let in_kernel = list.images.iter().filter(|image| !image.path.starts_with(b"/")).count();
+        // A call of either kind has a cost of its own, and the stream has one for the event.
+        ensure!(
+            in_kernel == 0 || in_kernel == list.images.len(),
+            "functions of the kernel and of programs: count them in two recordings"
+        );
         Ok(list)
+    }
+
+    /// True if its functions are those of the kernel and its modules.
+    pub(crate) fn is_kernel(&self) -> bool {
+        self.images.iter().any(|image| !image.path.starts_with(b"/"))
+    }
+
+    /// Returns the part of the stacks of calls that is recorded.
+    pub(crate) fn mode(&self) -> CpuMode {
+        if self.is_kernel() { CpuMode::Both } else { CpuMode::User }
     }
 
     /// Returns the path of an image.
@@ -199,6 +232,8 @@ mod tests {
             assert!(error.contains("line 3"), "{wrong}: {error}");
         }
         assert!(parse("").is_err_and(|error| error.to_string().contains("no functions")));
+        let mixed = format!("{LIST}g\t[kernel]\t0a\t0x9\t0x9\n");
+        assert!(parse(&mixed).is_err_and(|error| error.to_string().contains("two recordings")));
         let two = format!("{LIST}g\t/bin/a\t0a\t0x9\t0x9\n");
         assert!(parse(&two).is_err_and(|error| error.to_string().contains("two builds")));
     }
@@ -207,7 +242,8 @@ mod tests {
     fn image_of_another_build_is_refused() {
         let own = std::env::current_exe().expect("a path");
         let path = own.as_os_str().as_bytes().to_vec();
-        let image = CountedImage { path, build_id: vec![1], identity: Identity::default() };
+        let identity = Identity::default();
+        let image = CountedImage { path, build_id: vec![1], identity, base: None };
         assert!(identify(&image).is_err_and(|error| error.to_string().contains("another build")));
         let image = CountedImage { path: b"/dev/null".to_vec(), ..image };
         assert!(identify(&image).is_err_and(|error| error.to_string().contains("regular file")));

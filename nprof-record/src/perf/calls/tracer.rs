@@ -1,8 +1,8 @@
 //! The programs of `bpf/calls.bpf.c` in the running kernel: attaches them to functions, selects
 //! threads, reads the counters.
 //!
-//! They need CAP_BPF and CAP_PERFMON, Linux 6.6 for links to many places of a file, and the kernel's
-//! types in /sys/kernel/btf/vmlinux.
+//! They need CAP_BPF and CAP_PERFMON, Linux 6.6 for links to many places of a file or CONFIG_FPROBE for
+//! functions of the kernel, and the kernel's types in /sys/kernel/btf/vmlinux.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -31,6 +31,9 @@ const TRACEPOINTS: [(&str, &CStr); 3] = [
 
 /// The first number of a thread that the recorder gives: those of the programs are below.
 const FIRST_OWN_SERIAL: u32 = 1 << 31;
+
+/// The bit in the id of an idle thread, see `IDLE` in `bpf/calls.bpf.c`.
+const IDLE: u32 = 1 << 31;
 
 /// The samples of a second of all functions together at which fewer are taken.
 const SAMPLES_MAX: u64 = 2000;
@@ -71,6 +74,8 @@ pub(crate) struct CallTracer {
     /// The threads that close links.
     closing: RefCell<Vec<JoinHandle<()>>>,
     overflows: RefCell<Vec<u64>>,
+    /// The calls that links missed which are closed.
+    link_misses: Cell<u64>,
     rates: RefCell<Rates>,
     /// The samples of all slices but this.
     sampled: Cell<u64>,
@@ -99,7 +104,8 @@ impl CallTracer {
         let count = (list.points.len() + 1) * width;
         let words = u32::try_from(count).context("too many functions for this number of CPUs")?;
         let tracepoints = TRACEPOINTS.map(|(name, _)| (name, ProgramKind::RawTracepoint));
-        let names = [&[(CALLS, ProgramKind::Uprobes)], &tracepoints[..]].concat();
+        let kind = if list.is_kernel() { ProgramKind::Kprobes } else { ProgramKind::Uprobes };
+        let names = [&[(CALLS, kind)], &tracepoints[..]].concat();
         let loaded = loader::load(words, last_cpu, &names).map_err(explained)?;
         let settings = SharedWords::map(&loaded.settings, SETTINGS)?;
         let points = SharedWords::map(&loaded.points, count)?;
@@ -122,6 +128,7 @@ impl CallTracer {
             ended: RefCell::default(),
             closing: RefCell::default(),
             overflows: RefCell::new(vec![0; functions]),
+            link_misses: Cell::default(),
             rates: RefCell::default(),
             sampled: Cell::default(),
             is_stopped: Cell::new(false),
@@ -183,7 +190,13 @@ impl CallTracer {
         }
         let path = self.list.path(image)?;
         let program = self.loaded.programs.get(CALLS).context("no program")?;
-        let link = sys::attach_uprobes(program, &path, &offsets, &cookies);
+        let link = match self.list.images[image].base {
+            Some(base) => {
+                offsets.iter_mut().for_each(|offset| *offset = offset.wrapping_add(base));
+                sys::attach_kprobes(program, &offsets, &cookies)
+            }
+            None => sys::attach_uprobes(program, &path, &offsets, &cookies),
+        };
         let link = link.map_err(explained).with_context(|| path.to_string_lossy().into_owned())?;
         Ok(Some(link))
     }
@@ -191,6 +204,7 @@ impl CallTracer {
     /// Detaches the programs: the counters stay as they are.
     pub(crate) fn stop(&self) {
         let links = std::mem::take(&mut *self.links.borrow_mut());
+        links.iter().flatten().for_each(|link| self.note_misses(link));
         // One grace period of the kernel for each image: at the same time.
         let mut closing = self.closing.take();
         closing.extend(links.into_iter().flatten().map(|link| thread::spawn(move || drop(link))));
@@ -199,6 +213,25 @@ impl CallTracer {
         }
         self.tracepoints.borrow_mut().clear();
         self.is_stopped.set(true);
+    }
+
+    /// Adds the calls that a link missed, before it is closed.
+    fn note_misses(&self, link: &File) {
+        if self.list.is_kernel() {
+            let misses = sys::link_misses(link).unwrap_or(0);
+            self.link_misses.set(self.link_misses.get() + misses);
+        }
+    }
+
+    /// Returns the calls of functions of the kernel that were not counted, because they came while a call
+    /// was being counted on the same CPU, or so it may be.
+    pub(crate) fn missed_calls(&self) -> u64 {
+        if !self.list.is_kernel() {
+            return 0;
+        }
+        let program = self.loaded.programs.get(CALLS);
+        let misses = program.and_then(|program| sys::program_misses(program).ok());
+        self.link_misses.get() + misses.unwrap_or(0)
     }
 
     /// True if the programs were detached.
@@ -296,7 +329,9 @@ impl CallTracer {
                 unneeded.push(key);
             }
             if calls > 0 {
-                rests.push((counter.tid, counter.pid, rest));
+                // The program gives the idle threads numbers of their own: they share the id 0.
+                let tid = if counter.tid & IDLE == 0 { counter.tid } else { 0 };
+                rests.push((tid, counter.pid, rest));
             }
         };
         self.loaded.counters.visit(|key, value| {
@@ -405,6 +440,7 @@ impl CallTracer {
             // First the new one: both count each call once together, see `on_call`.
             let link = self.attach(image)?;
             let before = std::mem::replace(&mut self.links.borrow_mut()[image], link);
+            before.iter().for_each(|link| self.note_misses(link));
             // The kernel waits for a grace period.
             self.closing.borrow_mut().push(thread::spawn(move || drop(before)));
         }

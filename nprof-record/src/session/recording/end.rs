@@ -57,6 +57,7 @@ impl Recording {
             functions: tracer.list.points.len(),
             cost_ns: tracer.cost_ns(),
             taken_off: state.taken_off.clone(),
+            missed: state.missed,
             missed_threads: tracer.missed_threads(),
             failure: tracer.failure(),
         });

@@ -4,6 +4,9 @@ use nprof_stream::escape::escaped;
 
 use super::counted;
 
+/// The functions that are named if they were called too often.
+const TAKEN_OFF_SHOWN: usize = 10;
+
 /// The counts of calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallSummary {
@@ -17,6 +20,8 @@ pub(crate) struct CallSummary {
     pub(crate) cost_ns: Option<u64>,
     /// The functions that were called too often, with their calls per second.
     pub(crate) taken_off: Vec<(Vec<u8>, u64)>,
+    /// The calls of functions of the kernel that were not counted.
+    pub(crate) missed: u64,
     /// The threads for which there was no room.
     pub(crate) missed_threads: u64,
     /// The first failure.
@@ -37,6 +42,13 @@ impl CallSummary {
         if let Some(more) = self.taken_off.len().checked_sub(TAKEN_OFF_SHOWN).filter(|&it| it > 0) {
             warnings.push(format!("{more} more functions were called too often"));
         }
+        if self.missed > 0 {
+            let calls = counted(self.missed, "call");
+            warnings.push(format!(
+                "not counted: {calls} in the kernel, made while it counted another one on the same CPU; list \
+                 fewer functions, above all those of interrupts"
+            ));
+        }
         if self.missed_threads > 0 {
             let threads = counted(self.missed_threads, "thread");
             warnings.push(format!(
@@ -53,6 +65,3 @@ impl CallSummary {
         warnings
     }
 }
-
-/// The functions that are named if they were called too often.
-const TAKEN_OFF_SHOWN: usize = 10;

@@ -1,5 +1,5 @@
-//! Measures the CPU time that counting adds to a call: the recorder calls a function of its own, with
-//! and without a probe.
+//! Measures the CPU time that counting adds to a call: the recorder calls a function of its own, or of the
+//! kernel, with and without a probe.
 
 use nprof_object::maps;
 
@@ -28,19 +28,24 @@ impl CallTracer {
     }
 
     fn measured_ns(&self) -> Option<u64> {
-        let bare_ns = round_ns();
+        let call = if self.list.is_kernel() { sys::system_call } else { sys::counted_function };
+        let bare_ns = round_ns(call);
         // The first thread of a process has its id.
         let own_tid = std::process::id();
         let point = self.list.points.len() as u32;
-        let offset = own_offset(sys::counted_function_address())?;
         let program = self.loaded.programs.get(CALLS)?;
-        let link =
-            sys::attach_uprobes(program, c"/proc/self/exe", &[offset], &[point.into()]).ok()?;
+        let cookies = [point.into()];
+        let link = if self.list.is_kernel() {
+            sys::attach_kprobes(program, &[self.list.system_call?], &cookies).ok()?
+        } else {
+            let offset = own_offset(sys::counted_function_address())?;
+            sys::attach_uprobes(program, c"/proc/self/exe", &[offset], &cookies).ok()?
+        };
         // Without an event that takes it, a sample of the first call would be tried at each.
         self.points.set(point as usize * self.width + self.width - 2, 1);
         self.insert(own_tid, false).ok()?;
         let serial = self.serials.get();
-        let mut rounds: Vec<u64> = (0..ROUNDS).map(|_| round_ns()).collect();
+        let mut rounds: Vec<u64> = (0..ROUNDS).map(|_| round_ns(call)).collect();
         self.loaded.threads.remove(&own_tid.to_ne_bytes());
         self.loaded.counters.remove(&CallKey { point, serial }.bytes());
         // The kernel waits for a grace period.
@@ -52,10 +57,10 @@ impl CallTracer {
     }
 }
 
-/// Returns the CPU time of a round.
-fn round_ns() -> u64 {
+/// Returns the CPU time of a round of calls.
+fn round_ns(call: extern "C" fn()) -> u64 {
     let before = sys::thread_cpu_ns();
-    (0..CALLS_OF_A_ROUND).for_each(|_| sys::counted_function());
+    (0..CALLS_OF_A_ROUND).for_each(|_| call());
     sys::thread_cpu_ns().saturating_sub(before)
 }
 
