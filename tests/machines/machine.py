@@ -1,6 +1,7 @@
 """One machine in emulation: boots a kernel, lets it run its checks, and ends it after a limit."""
 
 import io
+import os
 import shutil
 import subprocess
 import tarfile
@@ -15,6 +16,8 @@ DISK_BYTES = 512 << 20
 # The clock of a machine advances by 2 ns with each instruction, and at once to the next timer while all processors
 # are idle: times do not depend on the load of the host.
 CLOCK = ["-icount", "shift=1,sleep=off"]
+# A machine that uses less than a second of CPU time in this many seconds does nothing any more, however busy the host.
+STALL_S = 300
 
 
 @dataclass
@@ -25,7 +28,7 @@ class Machine:
     kernel: str
     cpus: int = 2
     memory_mib: int = 2048
-    # Seconds until the machine is ended.
+    # Seconds of the emulator's CPU time until the machine is ended: a busy host does not shorten them.
     limit: int = 600
     # More options of the kernel's command line.
     parameters: list = field(default_factory=list)
@@ -74,9 +77,7 @@ class Machine:
                 workshop.command(command), stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT
             )
             try:
-                status = emulator.wait(self.limit)
-            except subprocess.TimeoutExpired:
-                return f"ended after {self.limit} s: see {console.name}"
+                reason = self.wait(emulator)
             finally:
                 emulator.kill()
                 emulator.wait()
@@ -84,11 +85,36 @@ class Machine:
                     Path(out, name).unlink()
                 unpack(disk, Path(out, "out"))
         self.seconds = time.monotonic() - started
-        if status != 0:
-            return f"QEMU: status {status}: see {console.name}"
+        if reason is None and emulator.returncode != 0:
+            reason = f"QEMU: status {emulator.returncode}"
+        if reason is not None:
+            return f"{reason}: see {console.name}"
         if not Path(out, "out/done").exists():
             return f"it went down before its checks were done: see {console.name}"
         return None
+
+    def wait(self, emulator):
+        """Waits for the end of the emulator, and returns None; or the reason to end it."""
+        progress_s, progress_at = 0.0, time.monotonic()
+        while True:
+            try:
+                emulator.wait(1)
+                return None
+            except subprocess.TimeoutExpired:
+                used_s, now = cpu_seconds(emulator.pid), time.monotonic()
+            if used_s > self.limit:
+                return f"ended after {self.limit} s of CPU time"
+            if used_s >= progress_s + 1:
+                progress_s, progress_at = used_s, now
+            elif now > progress_at + STALL_S:
+                return f"ended: it did nothing for {STALL_S} s"
+
+
+def cpu_seconds(pid):
+    """Returns the CPU time of a process that was not waited for."""
+    # The name of the program, in parentheses, may have spaces.
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def unpack(disk, folder):
