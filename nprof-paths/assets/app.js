@@ -1,7 +1,6 @@
 // The page: what is selected, and the views of it.
 
-const profile = new Profile(JSON.parse(document.getElementById('profile').textContent));
-const byId = (id) => document.getElementById(id);
+const profile = new Profile(JSON.parse(document.getElementById('data').textContent));
 const state = { tab: 'flame', event: 0, func: -1, search: '' };
 let sums, colors, isHit = null, searched = '';
 
@@ -17,7 +16,8 @@ const on = {
 const flame = new Flame(document.querySelector('#flame .flame'), { on });
 const callersView = new Flame(document.querySelector('.callers'), { isUpsideDown: true, on: { ...on, zoom: undefined } });
 const calleesView = new Flame(document.querySelector('.callees'), { on: { ...on, zoom: undefined } });
-const table = new Table(byId('table'), profile, {
+const selected = () => ({ sums, z: profile.events[state.event].z });
+const table = new Table(byId('table'), function_columns(profile, selected), {
   choose: (f) => choose_function(f),
   open: (f) => open_function(f, 'code'),
   hover: (f, event) => f < 0 ? tip(null) : tip(event, profile.names[f], function_line(f)),
@@ -29,19 +29,6 @@ let frame = 0;
 
 function later() {
   frame ||= requestAnimationFrame(() => update());
-}
-
-// Shows a name and a line about it beside the pointer; hides them without an event.
-function tip(event, name, line) {
-  const box = byId('tip');
-  box.hidden = !event;
-  if (!event) return;
-  box.replaceChildren();
-  add(box, 'b', '', name);
-  add(box, 'span', '', line);
-  const { width, height } = box.getBoundingClientRect();
-  box.style.left = Math.max(Math.min(event.clientX + 14, innerWidth - width - 8), 4) + 'px';
-  box.style.top = (event.clientY + height + 28 > innerHeight ? event.clientY - height - 12 : event.clientY + 18) + 'px';
 }
 
 // Returns a part of the selected samples in per cent, with its margin of error.
@@ -131,7 +118,12 @@ function show_flame() {
 }
 
 function show_table() {
-  if (state.tab === 'functions') table.show(sums, profile.events[state.event].z, isHit);
+  if (state.tab !== 'functions') return;
+  const functions = [];
+  for (let f = 0; f < profile.names.length; f++) {
+    if (sums.total.samples[f] > 0 && (!isHit || isHit[f])) functions.push(f);
+  }
+  table.show(functions);
 }
 
 // Returns the event, time and threads that are selected, and whether the brush moves.
@@ -159,7 +151,7 @@ function update() {
   frame = 0;
   sums = profile.sums(selection());
   colors ??= new Colors(profile, sums);
-  colors.set_dark(document.documentElement.dataset.theme === 'dark');
+  colors.set_dark(is_dark());
   profile.tree.total = sums.all.weight;
   find();
   timeline.show(state.event, colors);
@@ -174,12 +166,8 @@ function update() {
 
 // Sets the functions that the search finds, and the share of samples that they are in.
 function find() {
-  const wanted = state.search.toLowerCase(), { tree, names, images, image_of } = profile;
-  if (wanted !== searched) {
-    isHit = wanted === '' ? null : Uint8Array.from(names, (name, f) => name.toLowerCase().includes(wanted)
-      || images[image_of[f]].toLowerCase().includes(wanted) ? 1 : 0);
-    searched = wanted;
-  }
+  const { tree } = profile;
+  if (state.search !== searched) isHit = functions_with(searched = state.search, profile);
   if (isHit === null) {
     byId('matches').textContent = '';
     return;
@@ -214,12 +202,7 @@ function chips() {
 }
 
 function show_tab() {
-  // Hidden views have no size: they are drawn when they are shown.
-  for (const tab of document.querySelectorAll('[role=tab]')) {
-    const isShown = tab.dataset.tab === state.tab;
-    tab.setAttribute('aria-selected', isShown);
-    byId(tab.dataset.tab).hidden = !isShown;
-  }
+  show_panel(state.tab);
   show_views();
   // A hidden table does not scroll.
   if (state.tab === 'functions') table.choose(state.func);
@@ -228,15 +211,12 @@ function show_tab() {
   save();
 }
 
-let saving = 0;
-
-// Keeps the selection in the address, so that a link can show it. Browsers refuse many changes a second.
 function save() {
-  clearTimeout(saving);
-  saving = setTimeout(save_now, 150);
+  save_words(selected_words);
 }
 
-function save_now() {
+// Returns the selection as the words of the address.
+function selected_words() {
   const words = new URLSearchParams();
   if (state.tab !== 'flame') words.set('tab', state.tab);
   if (state.event > 0) words.set('event', state.event);
@@ -246,11 +226,7 @@ function save_now() {
   if (timeline.tracks.size > 0) words.set('threads', [...timeline.tracks].join(','));
   if (state.func >= 0 && ['functions', 'code'].includes(state.tab)) words.set('function', state.func);
   if (state.search) words.set('search', state.search);
-  try {
-    history.replaceState(null, '', '#' + words);
-  } catch {
-    // Some browsers refuse it for files.
-  }
+  return words;
 }
 
 function restore() {
@@ -269,10 +245,6 @@ function restore() {
   state.func = words.has('function') ? number(words.get('function'), profile.names.length) : -1;
   table.chosen = state.func;
   state.search = byId('search').value = words.get('search') ?? '';
-}
-
-function set_dark(isDark) {
-  document.documentElement.dataset.theme = isDark ? 'dark' : 'light';
 }
 
 const KEYS = [
@@ -321,17 +293,8 @@ function begin() {
   byId('command').textContent = byId('command').title = profile.command;
   profile.events.forEach((event, index) => { add(byId('event'), 'option', '', event.name).value = index; });
   byId('event').hidden = profile.events.length < 2;
-  const facts = add(byId('recording'), 'table');
-  for (const [name, value] of profile.facts) {
-    const row = add(facts, 'tr');
-    add(row, 'th', '', name);
-    add(row, 'td', '', value);
-  }
-  for (const note of profile.notes) add(byId('recording'), 'p', '', note);
-  for (const [key, text] of KEYS) {
-    add(byId('help').querySelector('dl'), 'dt', '', key);
-    add(byId('help').querySelector('dl'), 'dd', '', text);
-  }
+  show_facts(byId('recording'), profile.facts, profile.notes);
+  show_keys(KEYS);
   byId('tab-code').hidden = !codeView.code;
   restore();
   byId('event').value = state.event;
@@ -348,10 +311,9 @@ function begin() {
     update();
   });
   byId('theme').addEventListener('click', () => {
-    set_dark(document.documentElement.dataset.theme !== 'dark');
+    set_dark(!is_dark());
     update();
   });
-  byId('help-button').addEventListener('click', () => byId('help').showModal());
   for (const tab of document.querySelectorAll('[role=tab]')) {
     tab.addEventListener('click', () => {
       state.tab = tab.dataset.tab;

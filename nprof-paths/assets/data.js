@@ -1,24 +1,4 @@
-// The data of the page: decodes it, and sums samples by event, time and thread.
-
-// Returns the numbers of a base64 text: 7 bits a byte, the lowest first.
-function decoded(text) {
-  const bytes = atob(text);
-  const numbers = new Float64Array(bytes.length);
-  let count = 0, number = 0, unit = 1;
-  for (let i = 0; i < bytes.length; i++) {
-    const byte = bytes.charCodeAt(i);
-    // Not by bits: weights have more than 32.
-    number += (byte & 127) * unit;
-    if (byte < 128) {
-      numbers[count++] = number;
-      number = 0;
-      unit = 1;
-    } else {
-      unit *= 128;
-    }
-  }
-  return numbers.subarray(0, count);
-}
+// The data of the page: sums samples by event, time and thread.
 
 // Returns moments: the node, thread, slice and sum of each. `each` returns the weight of a sample at a node,
 // null if samples weigh differently.
@@ -47,32 +27,6 @@ function decoded_moments(numbers, each) {
   };
 }
 
-// A tree of calls in depth-first order: `end[n]` is the first node after those below n.
-class Tree {
-  constructor(count) {
-    this.count = count;
-    this.parent = new Int32Array(count);
-    this.end = new Int32Array(count);
-    this.depth = new Uint32Array(count);
-    this.func = new Int32Array(count);
-    this.total = new Float64Array(count);
-    this.maxDepth = 0;
-  }
-
-  // Sets parents and ends from depths.
-  connect() {
-    const path = [];
-    for (let n = 0; n < this.count; n++) {
-      const depth = this.depth[n];
-      while (path.length > depth) this.end[path.pop()] = n;
-      this.parent[n] = depth > 0 ? path[depth - 1] : -1;
-      path.push(n);
-      if (depth > this.maxDepth) this.maxDepth = depth;
-    }
-    for (const n of path) this.end[n] = this.count;
-  }
-}
-
 // The calls of all events, and the samples by leaf, thread and time.
 class Profile {
   constructor(data) {
@@ -88,7 +42,7 @@ class Profile {
     tree.connect();
     this.byEvent = new Map();
     this.eventOf = this.events_of_nodes();
-    this.outermost = this.outermost_calls();
+    this.outermost = tree.outermost(this.names.length);
     this.moments = decoded_moments(decoded(data.moments), (n) => this.events[this.eventOf[n]].each);
   }
 
@@ -101,23 +55,6 @@ class Profile {
       events[n] = this.roots[root];
     }
     return events;
-  }
-
-  // 1 for each call with no call of the same function above it: a recursive function counts once per
-  // sample. A root is a command, not a function.
-  outermost_calls() {
-    const { tree } = this, flags = new Uint8Array(tree.count);
-    const active = new Uint32Array(this.names.length), path = [];
-    for (let n = 0; n < tree.count; n++) {
-      while (path.length > tree.depth[n]) {
-        const ended = path.pop();
-        if (tree.depth[ended] > 0) active[tree.func[ended]]--;
-      }
-      path.push(n);
-      if (tree.depth[n] === 0) continue;
-      if (active[tree.func[n]]++ === 0) flags[n] = 1;
-    }
-    return flags;
   }
 
   // Returns what the sums of an event need: its nodes, and its moments in order of time.

@@ -7,9 +7,11 @@
 //! - [`rows`]: the rows of flat tables, their columns and their sums;
 //! - [`heading`], [`layout`], [`legend`], [`machine_formats`]: tables, lines for scripts;
 //! - [`folded`], [`flamegraph`]: folded stacks and the pictures drawn from them;
+//! - [`page`]: pages for browsers;
 //! - [`report`]: the options of a report, and its run as a stage of a pipe.
 
 pub mod args;
+pub mod page;
 pub mod profile;
 mod render;
 pub mod rows;

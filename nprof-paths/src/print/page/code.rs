@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 use nprof_code::disassembly::{Decoded, Flow, instructions};
 use nprof_code::function::{Function, Place};
 use nprof_code::source::{self, Source};
+use nprof_report::page::Numbers;
 use nprof_report::profile::ReportedEvent;
 use serde_json::{Value, json};
 
 use crate::print::context::PrintContext;
-use crate::print::page::encode::Numbers;
 use crate::print::page::moment::push_sum;
 use crate::print::page::words::{Words, length};
 use crate::tree::call_tree::CodeMoment;

@@ -2,6 +2,7 @@
 //! thread and time.
 
 use nprof_report::heading::{heading, marks};
+use nprof_report::page::{Numbers, shorten, text_bytes};
 use nprof_report::profile::ReportedEvent;
 use nprof_stream::Measure;
 use nprof_stream::escape::escaped;
@@ -10,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::print::context::PrintContext;
 use crate::print::page::code::code;
-use crate::print::page::encode::Numbers;
 use crate::print::page::moment::{push_sum, weight_of_each};
 use crate::tree::call_tree::{NodeIndex, Tree};
 
@@ -20,8 +20,17 @@ const PAGE_BYTES: usize = 2_000_000;
 /// The room for code beside the largest call tree, and beside the smallest.
 const CODE_BYTES: [usize; 2] = [150_000, 1_000_000];
 
-/// The length of everything else: style, script, facts.
-const OTHER_BYTES: usize = 150_000;
+/// The length of style and script.
+const SCRIPT_BYTES: usize = 100_000;
+
+/// The least room for names of functions, beside the largest call tree.
+const NAME_BYTES: usize = 300_000;
+
+/// The length of all names of images, of threads, of facts and of notes, each.
+const LIST_BYTES: usize = 100_000;
+
+/// The length of the command in the title, and of the name of an event.
+const TITLE_BYTES: usize = 2_000;
 
 /// Returns the data. The file `assets/data.js` reads it.
 pub(super) fn profile(context: &PrintContext<'_>) -> Value {
@@ -30,24 +39,33 @@ pub(super) fn profile(context: &PrintContext<'_>) -> Value {
     let (facts, mut notes) = facts(context);
     notes.extend(marks(context.events.iter().map(|event| &context.summary.events[event.event])));
     // Functions are many, images are few.
-    let mut images: Vec<&str> = Vec::new();
+    let mut images: Vec<String> = Vec::new();
     let mut numbers: FxHashMap<&str, usize> = FxHashMap::default();
     let image_of: Vec<usize> = tree
         .functions
         .iter()
         .map(|function| {
             *numbers.entry(&function.image).or_insert_with(|| {
-                images.push(&function.image);
+                images.push(function.image.to_string());
                 images.len() - 1
             })
         })
         .collect();
-    let names: Vec<&str> = tree.functions.iter().map(|function| &function.name[..]).collect();
+    let mut names: Vec<String> =
+        tree.functions.iter().map(|function| function.name.to_string()).collect();
+    let mut threads = tree.moments.threads.clone();
     let confidence = context.args.options.confidence();
     let moments = &tree.moments;
     let (nodes, samples) = (nodes(tree, &order).text(), samples(context, &order).text());
-    let names_bytes: usize = names.iter().map(|name| name.len() + 3).sum();
-    let used = nodes.len() + samples.len() + names_bytes + OTHER_BYTES;
+    let mut shortened = shorten(&mut images, LIST_BYTES) + shorten(&mut threads, LIST_BYTES);
+    let lists = [&images, &threads].map(|names| length(names)).iter().sum::<usize>();
+    let used = nodes.len() + samples.len() + lists + SCRIPT_BYTES;
+    let room = PAGE_BYTES.saturating_sub(used + CODE_BYTES[0]).max(NAME_BYTES);
+    shortened += shorten(&mut names, room);
+    if shortened > 0 {
+        notes.push(format!("{shortened} long names are cut in the middle"));
+    }
+    let used = used + length(&names);
     let room = PAGE_BYTES.saturating_sub(used).clamp(CODE_BYTES[0], CODE_BYTES[1]);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -59,7 +77,7 @@ pub(super) fn profile(context: &PrintContext<'_>) -> Value {
         "names": names,
         "images": images,
         "image_of": image_of,
-        "tracks": moments.threads,
+        "tracks": threads,
         "slice_ns": moments.slice_ns.max(1),
         // The script divides by both.
         "slices": moments.slices.max(1),
@@ -70,6 +88,18 @@ pub(super) fn profile(context: &PrintContext<'_>) -> Value {
     })
 }
 
+/// Returns the length of names in the page.
+fn length(names: &[String]) -> usize {
+    names.iter().map(|name| text_bytes(name)).sum()
+}
+
+/// Returns a text that is cut to a length.
+fn short(text: String, bytes: usize) -> String {
+    let mut text = [text];
+    shorten(&mut text, bytes);
+    text.concat()
+}
+
 /// Returns the command of the first run, and the number of others.
 fn command(context: &PrintContext<'_>) -> String {
     let heads = context.summary.runs.iter().filter_map(|run| run.head.as_ref());
@@ -78,27 +108,35 @@ fn command(context: &PrintContext<'_>) -> String {
     commands.dedup();
     match &commands[..] {
         [] => String::new(),
-        [command] => escaped(command),
-        [command, others @ ..] => format!("{} and {} more", escaped(command), others.len()),
+        [command] => short(escaped(command), TITLE_BYTES),
+        [command, others @ ..] => {
+            format!("{} and {} more", short(escaped(command), TITLE_BYTES), others.len())
+        }
     }
 }
 
 /// Returns the facts of the heading as pairs of name and value, and its other lines.
 fn facts(context: &PrintContext<'_>) -> (Vec<[String; 2]>, Vec<String>) {
-    let (mut facts, mut notes) = (Vec::new(), Vec::new());
+    let (mut facts, mut values, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     let text = heading(context.summary, true, &context.counted(), None);
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         // Sentences may have a colon, too, but no short name before it.
         match line.split_once(": ").filter(|(name, _)| name.len() <= 24) {
-            Some((name, value)) => facts.push([name.trim(), value.trim()].map(str::to_owned)),
+            Some((name, value)) => {
+                facts.push(name.trim().to_owned());
+                values.push(value.trim().to_owned());
+            }
             None => notes.push(line.trim().to_owned()),
         }
     }
     let rules = context.args.rules();
     if !rules.is_empty() {
-        facts.push(["filters".to_owned(), escaped(rules.join(" ").as_bytes())]);
+        facts.push("filters".to_owned());
+        values.push(escaped(rules.join(" ").as_bytes()));
     }
-    (facts, notes)
+    shorten(&mut values, LIST_BYTES);
+    shorten(&mut notes, LIST_BYTES);
+    (facts.into_iter().zip(values).map(|(name, value)| [name, value]).collect(), notes)
 }
 
 fn events(context: &PrintContext<'_>) -> Vec<Value> {
@@ -112,7 +150,7 @@ fn events(context: &PrintContext<'_>) -> Vec<Value> {
             _ => escaped(&recorded.unit),
         };
         json!({
-            "name": context.event_name(event),
+            "name": short(context.event_name(event), TITLE_BYTES),
             "unit": unit,
             "each": weight_of_each(event.counted),
             "samples": event.counted.samples,

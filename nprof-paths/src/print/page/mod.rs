@@ -3,7 +3,6 @@
 
 mod code;
 mod data;
-mod encode;
 mod moment;
 mod words;
 mod write;

@@ -1,8 +1,7 @@
 //! The sum of a moment as numbers of the page. Pure.
 
+use nprof_report::page::Numbers;
 use nprof_report::profile::{ReportedEvent, Sum};
-
-use crate::print::page::encode::Numbers;
 
 /// The parts in which the script has effective sample sizes.
 const EFFECTIVE_PARTS: f64 = 1024.0;

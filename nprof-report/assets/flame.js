@@ -106,7 +106,7 @@ class Flame {
       if (right - left < 1) {
         if (isSeen && right > merged[depth]) {
           const pixel = Math.max(Math.floor(left), merged[depth]);
-          context.fillStyle = this.isHit && !this.isHit[f] ? colors.faint : colors.fill(f);
+          context.fillStyle = this.isHit && !this.isHit[f] ? colors.faint : colors.fill(tree, n);
           context.fillRect(pixel, y, 1, ROW - 1);
           merged[depth] = pixel + 1;
         }
@@ -121,7 +121,7 @@ class Flame {
   draw_call(context, n, left, right, y, marked) {
     const { tree, colors } = this, f = tree.func[n], isHit = this.isHit && this.isHit[f];
     const isAbove = this.zoomed >= 0 && n < this.zoomed && tree.end[n] > this.zoomed;
-    context.fillStyle = isHit ? colors.hit : this.isHit ? colors.faint : colors.fill(f);
+    context.fillStyle = isHit ? colors.hit : this.isHit ? colors.faint : colors.fill(tree, n);
     if (isAbove) context.globalAlpha = .55;
     const gap = right - left > 3 ? 1 : 0;
     context.fillRect(left, y, right - left - gap, ROW - 1);

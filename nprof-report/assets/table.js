@@ -1,21 +1,18 @@
 // The table of functions: sorted by a column, with only the visible rows in the document.
 
 const HEIGHT = 24;
-const COLUMNS = [
-  ['self', 'Self %  ±', 'self.weight'], ['total', 'Total %  ±', 'total.weight'],
-  ['samples', 'Samples', 'self.samples'], ['function', 'Function', 'name'], ['image', 'Image', 'image'],
-];
-
 class Table {
-  constructor(box, profile, on) {
-    Object.assign(this, { box, profile, on });
+  // A column has a key, a label, an order `by(a, b)` of functions, and `draw(cell, f)`. `on` has `choose(f)`,
+  // `open(f)` and `hover(f, event)`.
+  constructor(box, columns, on) {
+    Object.assign(this, { box, columns, on });
     this.head = box.querySelector('.head');
     this.rows = box.querySelector('.rows');
     this.fill = box.querySelector('.fill');
     this.order = [];
-    this.sort = 'self';
+    this.sort = columns[0].key;
     this.chosen = -1;
-    for (const [key, label] of COLUMNS) {
+    for (const { key, label } of columns) {
       const button = add(add(this.head, 'div', 'cell c-' + key), 'button', '', label);
       button.addEventListener('click', () => {
         this.sort = key;
@@ -32,25 +29,14 @@ class Table {
     new ResizeObserver(() => this.draw()).observe(this.rows);
   }
 
-  // Shows sums; `isHit` is a flag for each function, or null without a search.
-  show(sums, z, isHit) {
-    Object.assign(this, { sums, z, isHit });
+  // Shows functions.
+  show(functions) {
+    this.order = functions;
     this.arrange();
   }
 
   arrange() {
-    const { self, total } = this.sums, { names, images, image_of } = this.profile;
-    this.order = [];
-    for (let f = 0; f < names.length; f++) {
-      if (total.samples[f] > 0 && (!this.isHit || this.isHit[f])) this.order.push(f);
-    }
-    const by = (values, others) => (a, b) => values[b] - values[a] || others[b] - others[a] || a - b;
-    this.order.sort({
-      self: by(self.weight, total.weight), total: by(total.weight, self.weight),
-      samples: by(self.samples, total.samples), function: (a, b) => a - b,
-      image: (a, b) => image_of[a] === image_of[b] ? self.weight[b] - self.weight[a] || a - b
-        : images[image_of[a]] < images[image_of[b]] ? -1 : 1,
-    }[this.sort]);
+    this.order.sort(this.columns.find(({ key }) => key === this.sort).by);
     for (const button of this.head.querySelectorAll('button')) {
       if (button.dataset.key === this.sort) button.setAttribute('aria-sort', 'descending');
       else button.removeAttribute('aria-sort');
@@ -60,7 +46,6 @@ class Table {
   }
 
   draw() {
-    if (!this.sums) return;
     const first = Math.floor(this.rows.scrollTop / HEIGHT);
     const last = Math.min(first + Math.ceil(this.rows.clientHeight / HEIGHT) + 1, this.order.length);
     this.fill.replaceChildren();
@@ -68,21 +53,10 @@ class Table {
   }
 
   draw_row(row) {
-    const f = this.order[row], { self, total, whole } = this.sums, { names, images, image_of } = this.profile;
-    const element = add(this.fill, 'div', f === this.chosen ? 'row chosen' : 'row');
+    const f = this.order[row], element = add(this.fill, 'div', f === this.chosen ? 'row chosen' : 'row');
     element.style.top = row * HEIGHT + 'px';
     element.dataset.row = row;
-    for (const [className, sum] of [['c-self', self.at(f)], ['c-total', total.at(f)]]) {
-      const cell = add(element, 'div', 'cell ' + className);
-      const part = share(sum, whole);
-      const bar = add(cell, 'i');
-      bar.style.width = 100 * part + '%';
-      cell.append(percent(part));
-      add(cell, 'small', '', marginText(sum, whole, this.z, ''));
-    }
-    add(element, 'div', 'cell c-samples', count(self.samples[f]));
-    add(element, 'div', 'cell c-function mono', names[f]);
-    add(element, 'div', 'cell c-image', images[image_of[f]]);
+    for (const { key, draw } of this.columns) draw(add(element, 'div', 'cell c-' + key), f);
   }
 
   // Chooses a function and scrolls to it.
