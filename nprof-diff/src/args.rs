@@ -137,10 +137,15 @@ impl Args {
     ///
     /// If the format draws call paths, and another kind of rows or a noise report is requested.
     pub(crate) fn row_kind(&self) -> Result<RowKind> {
-        let is_for_two_sides = matches!(self.format, DiffFormat::Markdown | DiffFormat::Junit);
+        let is_for_two_sides =
+            matches!(self.format, DiffFormat::Markdown | DiffFormat::Junit | DiffFormat::Html);
         if (self.noise || self.per.is_some()) && (is_for_two_sides || self.format.is_stacks()) {
             let option = if self.noise { "--noise" } else { "--per" };
             bail!("{option}: the formats are table, tsv, csv and json");
+        }
+        let is_function = |kind: RowKind| kind == RowKind::Function;
+        if let Some(by) = self.by.filter(|&by| self.format.is_page() && !is_function(by)) {
+            bail!("--by {}: a page has functions and their call paths; omit --by", by.name());
         }
         if !self.format.is_stacks() {
             return Ok(self.by.unwrap_or(RowKind::Function));

@@ -16,8 +16,9 @@ use crate::compare::ratio::Divisor;
 use crate::compare::{noise, rename_candidates, warnings};
 use crate::input::event::{self, ComparedEvent};
 use crate::input::load::{InputSides, Sources};
+use crate::input::row_kind::RowKind;
 use crate::input::{load, preconditions};
-use crate::print::{self, DiffReport, NoiseReport};
+use crate::print::{self, DiffPaths, DiffReport, NoiseReport};
 
 const TOOL: &str = "nprof-diff";
 
@@ -31,59 +32,64 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<Outcome> {
-    let inputs = load_inputs(args)?;
+    let mut inputs = load_inputs(args)?.into_iter();
+    // A page has call paths, too.
+    let Some(rows) = inputs.next() else { return Ok(Outcome::Undecided) };
+    let (inputs, paths) = (rows, inputs.next());
     let amount = inputs.event.as_ref().and_then(ComparedEvent::amount_unit);
     // The runs of one side that are compared with each other are in no other order than all runs.
     let is_in_turn = args.noise || preconditions::times_are_comparable(&inputs.base, &inputs.new);
     let criteria =
         Criteria { alpha: args.alpha(), amount, is_in_turn, min_effect: args.min_effect };
-    if args.noise { calibrate(args, &inputs, criteria) } else { compare(args, &inputs, criteria) }
+    if args.noise {
+        calibrate(args, &inputs, criteria)
+    } else {
+        compare(args, &inputs, paths.as_ref(), criteria)
+    }
 }
 
-/// Reads the streams, and refuses options that do not apply to them.
-fn load_inputs(args: &Args) -> Result<InputSides> {
+/// Reads the streams, and refuses options that do not apply to them. Returns both sides with the counts of
+/// the rows, and of call paths if the format has both.
+fn load_inputs(args: &Args) -> Result<Vec<InputSides>> {
     let [base, new] = args.sides()?;
     let paths = base.iter().chain(new).chain(&args.rename).map(|path| Some(path.as_path()));
     stage::refuse_same_file(paths, args.output.path())?;
-    let inputs = load::load(&Sources {
+    let mut row_kinds = vec![args.row_kind()?];
+    row_kinds.extend(args.format.is_page().then_some(RowKind::Path));
+    let sides = load::load(&Sources {
         base,
         new,
         renames: args.rename.as_deref(),
-        row_kind: args.row_kind()?,
+        row_kinds: &row_kinds,
         event: args.event.as_deref(),
         per: args.per.as_deref(),
         joins: Joins::new(&args.join).map_err(anyhow::Error::msg)?,
         partial_ok: args.tolerance.partial_ok,
     })?;
-    for (unit, option) in args.amount_options() {
-        let Some(event) = &inputs.event else { break };
-        preconditions::refuse_amount(&inputs.base, &inputs.new, event, unit, &option)?;
+    for inputs in &sides {
+        for (unit, option) in args.amount_options() {
+            let Some(event) = &inputs.event else { break };
+            preconditions::refuse_amount(&inputs.base, &inputs.new, event, unit, &option)?;
+        }
+        // Without a gate it is only a warning.
+        if !args.fail_on.is_empty() {
+            preconditions::refuse_shared(&inputs.base, &inputs.new)?;
+        }
     }
-    // Without a gate it is only a warning.
-    if !args.fail_on.is_empty() {
-        preconditions::refuse_shared(&inputs.base, &inputs.new)?;
-    }
-    Ok(inputs)
+    Ok(sides)
 }
 
 /// Compares both sides and prints the report.
-fn compare(args: &Args, inputs: &InputSides, criteria: Criteria) -> Result<Outcome> {
+fn compare(
+    args: &Args,
+    inputs: &InputSides,
+    paths: Option<&InputSides>,
+    criteria: Criteria,
+) -> Result<Outcome> {
     let InputSides { base, new, keys, event, per, .. } = inputs;
     let (row_kind, event, per) = (args.row_kind()?, event.as_ref(), per.as_ref());
-    let diff = match (event, per) {
-        (Some(event), Some(per)) => {
-            let sides = [base, new].map(|side| event::paired_runs(side, event, per));
-            let [base, new] = &sides;
-            let runs = [&base.per[..], &new.per[..]];
-            let (counts_calls, is_counted) = (per.counts_calls(), per.is_counted());
-            let divisor = Divisor { runs, counts_calls, is_counted };
-            diff::compare(&base.event, &new.event, Some(divisor), keys.ids(), criteria)
-        }
-        _ => {
-            let [base, new] = [base, new].map(|side| event::runs(side, event));
-            diff::compare(&base, &new, None, keys.ids(), criteria)
-        }
-    };
+    let diff = difference(inputs, criteria);
+    let of_paths = paths.map(|paths| (difference(paths, criteria), &paths.keys));
     let mut warnings = warnings::of_comparison(base, new, event, row_kind, &diff);
     warnings.extend(warnings::of_unmatched_keys(&diff, keys, row_kind));
     warnings.extend_from_slice(&inputs.warnings);
@@ -103,11 +109,31 @@ fn compare(args: &Args, inputs: &InputSides, criteria: Criteria) -> Result<Outco
         row_limit: args.row_limit(),
         is_verbose: args.verbose,
         rename_candidates: &rename_candidates,
+        paths: of_paths.as_ref().map(|(diff, keys)| DiffPaths { diff, keys }),
     };
     write_report(args, &warnings, |width, out| {
         print::print_diff(&report, args.format, width, out)
     })?;
     Ok(outcome(&diff, &args.fail_on))
+}
+
+/// Compares the rows of both sides.
+fn difference(inputs: &InputSides, criteria: Criteria) -> Diff {
+    let InputSides { base, new, keys, event, per, .. } = inputs;
+    match (event, per) {
+        (Some(event), Some(per)) => {
+            let sides = [base, new].map(|side| event::paired_runs(side, event, per));
+            let [base, new] = &sides;
+            let runs = [&base.per[..], &new.per[..]];
+            let (counts_calls, is_counted) = (per.counts_calls(), per.is_counted());
+            let divisor = Divisor { runs, counts_calls, is_counted };
+            diff::compare(&base.event, &new.event, Some(divisor), keys.ids(), criteria)
+        }
+        _ => {
+            let [base, new] = [base, new].map(|side| event::runs(side, event.as_ref()));
+            diff::compare(&base, &new, None, keys.ids(), criteria)
+        }
+    }
 }
 
 /// Compares the runs of the base with each other and prints the report.

@@ -246,11 +246,10 @@ fn list(events: &[&Event]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::fold::Budget;
     use crate::input::key::KeyTable;
-    use crate::input::rename::Renames;
     use crate::input::row_kind::RowKind;
     use crate::input::run_counts::StreamCounts;
-    use nprof_report::join::Joins;
 
     /// A side with one stream per list of events, each event sampled once.
     fn side(name: &'static str, streams: &[&[&str]]) -> Side {
@@ -264,16 +263,7 @@ mod tests {
                 ));
                 text.push_str(&format!("S\t{id}\t{id}\t0\t0\t0\t10\t1\n"));
             }
-            let renames = &mut Renames::default();
-            StreamCounts::read(
-                "x",
-                text.as_bytes(),
-                RowKind::Function,
-                Joins::default(),
-                &mut keys,
-                renames,
-            )
-            .unwrap()
+            StreamCounts::of(text.as_bytes(), RowKind::Function, Budget::default(), &mut keys)
         };
         Side { name, streams: streams.iter().map(&mut read).collect() }
     }

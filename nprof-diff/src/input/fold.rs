@@ -206,10 +206,8 @@ pub(crate) fn merge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::rename::Renames;
     use crate::input::row_kind::RowKind;
     use crate::input::run_counts::StreamCounts;
-    use nprof_report::join::Joins;
     use nprof_report::profile::Sum;
     use nprof_tests::any_stream;
     use proptest::prelude::*;
@@ -226,17 +224,7 @@ mod tests {
         let mut keys = KeyTable::default();
         let mut read: Vec<StreamCounts> = Vec::new();
         for stream in streams {
-            let renames = &mut Renames::default();
-            let counts = StreamCounts::read_within(
-                budget,
-                "x",
-                &stream[..],
-                kind,
-                Joins::default(),
-                &mut keys,
-                renames,
-            );
-            read.push(counts.unwrap());
+            read.push(StreamCounts::of(stream, kind, budget, &mut keys));
             fold(&mut keys, &mut runs(&mut read), budget);
         }
         fold_doubtful(&mut keys, &mut runs(&mut read), budget);

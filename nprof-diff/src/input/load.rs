@@ -13,7 +13,7 @@ use crate::input::moved_files::{MovedDirectory, join_moved_files};
 use crate::input::preconditions;
 use crate::input::rename::Renames;
 use crate::input::row_kind::RowKind;
-use crate::input::run_counts::{RunCounts, StreamCounts};
+use crate::input::run_counts::{RowKeys, RunCounts, StreamCounts};
 use crate::input::side::Side;
 
 /// The streams to read, and how to count their samples.
@@ -25,8 +25,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) new: &'a [PathBuf],
     /// The file of names that differ on the new side.
     pub(crate) renames: Option<&'a Path>,
-    /// The kind of the rows.
-    pub(crate) row_kind: RowKind,
+    /// The kinds of rows, each of which gets its own counts.
+    pub(crate) row_kinds: &'a [RowKind],
     /// The name of the event to compare by.
     pub(crate) event: Option<&'a str>,
     /// The name of the event to divide by.
@@ -37,7 +37,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) partial_ok: bool,
 }
 
-/// Both sides in memory.
+/// Both sides in memory, with the counts of one kind of rows.
 #[derive(Debug)]
 pub(crate) struct InputSides {
     /// The base.
@@ -56,39 +56,106 @@ pub(crate) struct InputSides {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads all streams.
+/// The streams of both sides, with the counts of one kind of rows.
+struct Loading {
+    row_kind: RowKind,
+    keys: KeyTable,
+    /// The names that differ on the side that is read.
+    renames: Renames,
+    base: Vec<StreamCounts>,
+    new: Vec<StreamCounts>,
+}
+
+/// Reads all streams. Returns both sides for each kind of rows.
 ///
 /// # Errors
 ///
 /// Names the stream that cannot be read or compared, and the reason.
-pub(crate) fn load(sources: &Sources<'_>) -> Result<InputSides> {
-    let mut renames = match sources.renames {
+pub(crate) fn load(sources: &Sources<'_>) -> Result<Vec<InputSides>> {
+    let renames = match sources.renames {
         Some(path) => read_renames(path).with_context(|| format!("--rename {}", path.display()))?,
         None => Renames::default(),
     };
-    let mut keys = KeyTable::default();
-    let row_kind = sources.row_kind;
-    let mut base = load_side("base", sources.base, sources, &mut keys, &mut renames, &mut [])?;
-    // Names of the base are replaced by those of the new side, which stay as they are.
-    let renamed = &mut Renames::default();
-    let earlier = &mut base.streams[..];
-    let mut new = load_side("new", sources.new, sources, &mut keys, renamed, earlier)?;
-    let mut runs = runs_of(&mut base.streams, &mut new.streams);
-    fold::fold_doubtful(&mut keys, &mut runs, Budget::default());
-    let folded = fold::warning(&keys, &runs);
-    preconditions::refuse(&base, &new, row_kind, sources.partial_ok)?;
-    let per = match sources.per {
-        Some(name) => event::choose(&base, &new, Some(name), None).context("--per")?,
-        None => None,
-    };
-    let event = event::choose(&base, &new, sources.event, sources.per)?;
-    for event in [&event, &per] {
-        preconditions::refuse_estimates(&base, &new, event.as_ref())?;
+    let mut kinds: Vec<Loading> =
+        sources.row_kinds.iter().map(|&kind| Loading::new(kind, renames.clone())).collect();
+    for path in sources.base {
+        let streams = read("base", path, sources, &mut kinds)?;
+        for (kind, stream) in kinds.iter_mut().zip(streams) {
+            kind.base.push(stream);
+            kind.fold();
+        }
     }
-    let moved_directories = join_moved_files(&mut base, &new, &mut keys, row_kind);
-    let mut warnings = unused_renames(sources.renames, &renames);
-    warnings.extend(folded);
-    Ok(InputSides { base, new, keys, event, per, moved_directories, warnings })
+    // Names of the base are replaced by those of the new side, which stay as they are.
+    let renames: Vec<Renames> =
+        kinds.iter_mut().map(|kind| std::mem::take(&mut kind.renames)).collect();
+    for path in sources.new {
+        let streams = read("new", path, sources, &mut kinds)?;
+        for (kind, stream) in kinds.iter_mut().zip(streams) {
+            kind.new.push(stream);
+            kind.fold();
+        }
+    }
+    kinds.into_iter().zip(&renames).map(|(kind, renames)| kind.finish(sources, renames)).collect()
+}
+
+impl Loading {
+    fn new(row_kind: RowKind, renames: Renames) -> Self {
+        let (base, new) = (Vec::new(), Vec::new());
+        Self { row_kind, keys: KeyTable::default(), renames, base, new }
+    }
+
+    fn fold(&mut self) {
+        let mut runs = runs_of(&mut self.base, &mut self.new);
+        fold::fold(&mut self.keys, &mut runs, Budget::default());
+    }
+
+    /// Checks that the sides can be compared, and chooses the event.
+    fn finish(mut self, sources: &Sources<'_>, renames: &Renames) -> Result<InputSides> {
+        let mut runs = runs_of(&mut self.base, &mut self.new);
+        fold::fold_doubtful(&mut self.keys, &mut runs, Budget::default());
+        let folded = fold::warning(&self.keys, &runs);
+        let Self { row_kind, mut keys, .. } = self;
+        let mut base = Side { name: "base", streams: self.base };
+        let new = Side { name: "new", streams: self.new };
+        preconditions::refuse(&base, &new, row_kind, sources.partial_ok)?;
+        let per = match sources.per {
+            Some(name) => event::choose(&base, &new, Some(name), None).context("--per")?,
+            None => None,
+        };
+        let event = event::choose(&base, &new, sources.event, sources.per)?;
+        for event in [&event, &per] {
+            preconditions::refuse_estimates(&base, &new, event.as_ref())?;
+        }
+        let moved_directories = join_moved_files(&mut base, &new, &mut keys, row_kind);
+        let mut warnings = unused_renames(sources.renames, renames);
+        warnings.extend(folded);
+        Ok(InputSides { base, new, keys, event, per, moved_directories, warnings })
+    }
+}
+
+/// Reads a stream of a side once, and counts its samples by each kind of rows: a pipe has no second reading.
+fn read(
+    side: &str,
+    path: &Path,
+    sources: &Sources<'_>,
+    kinds: &mut [Loading],
+) -> Result<Vec<StreamCounts>> {
+    let input = stage::open(Some(path))?;
+    let name = input.name().to_owned();
+    let rows = kinds.iter_mut().map(|kind| RowKeys {
+        row_kind: kind.row_kind,
+        keys: &mut kind.keys,
+        renames: &mut kind.renames,
+    });
+    let streams =
+        StreamCounts::read(Budget::default(), &name, input, sources.joins.clone(), rows.collect())
+            .with_context(|| format!("{side}: {name}"))?;
+    // Each run needs all parts: a sum without one of them is another quantity.
+    let summary = streams.first().map(|stream| &stream.summary);
+    if let Some(Err(message)) = summary.map(|summary| sources.joins.check(summary)) {
+        bail!("{side}: {name}: {message}");
+    }
+    Ok(streams)
 }
 
 fn read_renames(path: &Path) -> Result<Renames> {
@@ -104,36 +171,10 @@ fn unused_renames(path: Option<&Path>, renames: &Renames) -> Vec<String> {
         .collect()
 }
 
-fn load_side(
-    name: &'static str,
-    paths: &[PathBuf],
-    sources: &Sources<'_>,
-    keys: &mut KeyTable,
-    renames: &mut Renames,
-    earlier: &mut [StreamCounts],
-) -> Result<Side> {
-    let mut streams: Vec<StreamCounts> = Vec::new();
-    for path in paths {
-        let input = stage::open(Some(path))?;
-        let input_name = input.name().to_owned();
-        let joins = sources.joins.clone();
-        let stream = StreamCounts::read(&input_name, input, sources.row_kind, joins, keys, renames)
-            .with_context(|| format!("{name}: {input_name}"))?;
-        // Each run needs all parts: a sum without one of them is another quantity.
-        if let Err(message) = sources.joins.check(&stream.summary) {
-            bail!("{name}: {input_name}: {message}");
-        }
-        streams.push(stream);
-        fold::fold(keys, &mut runs_of(earlier, &mut streams), Budget::default());
-    }
-    Ok(Side { name, streams })
-}
-
 /// Returns the counts of all runs of all events.
 fn runs_of<'a>(
-    earlier: &'a mut [StreamCounts],
-    streams: &'a mut [StreamCounts],
+    base: &'a mut [StreamCounts],
+    new: &'a mut [StreamCounts],
 ) -> Vec<&'a mut RunCounts> {
-    let streams = earlier.iter_mut().chain(streams);
-    streams.flat_map(|stream| stream.counts.values_mut()).collect()
+    base.iter_mut().chain(new).flat_map(|stream| stream.counts.values_mut()).collect()
 }

@@ -176,9 +176,8 @@ fn without_common_end<'a>(one: &'a [u8], other: &'a [u8]) -> (&'a [u8], &'a [u8]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::rename::Renames;
+    use crate::input::fold::Budget;
     use crate::input::run_counts::StreamCounts;
-    use nprof_report::join::Joins;
 
     fn moves(base: &[&str], new: &[&str]) -> Vec<String> {
         let [base, new] =
@@ -232,16 +231,8 @@ mod tests {
              Y\t1\tnamed\t2,2,{line},0\nY\t2\tnamed\t1,1,9,0\nN\t1\t0\t2\t1\n\
              S\t1\t1\t0\t0\t2\t100\t1\n@end\tsamples=1\trecords=0\tlost=0\n"
         );
-        let renames = &mut Renames::default();
-        let stream = StreamCounts::read(
-            name,
-            stream.as_bytes(),
-            RowKind::Line,
-            Joins::default(),
-            keys,
-            renames,
-        );
-        Side { name, streams: vec![stream.unwrap()] }
+        let stream = StreamCounts::of(stream.as_bytes(), RowKind::Line, Budget::default(), keys);
+        Side { name, streams: vec![stream] }
     }
 
     #[test]

@@ -36,42 +36,45 @@ pub(crate) struct StreamCounts {
     pub(crate) counts: BTreeMap<(usize, usize), RunCounts>,
 }
 
+/// The keys of one kind of rows, and their names that differ on this side.
+#[derive(Debug)]
+pub(crate) struct RowKeys<'a> {
+    pub(crate) row_kind: RowKind,
+    pub(crate) keys: &'a mut KeyTable,
+    pub(crate) renames: &'a mut Renames,
+}
+
 impl StreamCounts {
-    /// Reads a stream to its end. Messages refer to it as `name`.
+    /// Reads a stream to its end, with at most these many keys and counts of each kind of rows in memory.
+    /// Messages refer to it as `name`. Returns the counts of each kind.
     ///
     /// # Errors
     ///
     /// See [`Error`].
     pub(crate) fn read(
-        name: &str,
-        input: impl Read,
-        row_kind: RowKind,
-        joins: Joins,
-        keys: &mut KeyTable,
-        renames: &mut Renames,
-    ) -> Result<Self, Error> {
-        Self::read_within(Budget::default(), name, input, row_kind, joins, keys, renames)
-    }
-
-    /// Reads a stream like [`StreamCounts::read`], with at most these many keys and counts in memory.
-    pub(crate) fn read_within(
         budget: Budget,
         name: &str,
         input: impl Read,
-        row_kind: RowKind,
         joins: Joins,
-        keys: &mut KeyTable,
-        renames: &mut Renames,
-    ) -> Result<Self, Error> {
+        rows: Vec<RowKeys<'_>>,
+    ) -> Result<Vec<Self>, Error> {
         // Threads are kept apart only if they are rows: it multiplies the number of sums.
-        let group_by = GroupBy { task: row_kind == RowKind::Command, ..GroupBy::default() };
-        let mut profile = Profile::new(group_by).joining(joins);
-        let mut counter = Counter::new(budget, row_kind, renames);
-        profile.read(name, input, |context, group, sum| counter.add(context, group, sum))?;
-        counter.set_path_totals();
-        let mut counts = counter.counts;
-        fold::merge(keys, &counter.keys, &mut counts);
-        Ok(Self { counts, summary: profile.summary })
+        let task = rows.iter().any(|rows| rows.row_kind == RowKind::Command);
+        let mut profile = Profile::new(GroupBy { task, ..GroupBy::default() }).joining(joins);
+        let (mut counters, mut tables) = (Vec::new(), Vec::new());
+        for RowKeys { row_kind, keys, renames } in rows {
+            counters.push(Counter::new(budget, row_kind, renames));
+            tables.push(keys);
+        }
+        profile.read(name, input, |context, group, sum| {
+            counters.iter_mut().for_each(|counter| counter.add(context, group, sum));
+        })?;
+        let finish = |(mut counter, keys): (Counter<'_>, &mut KeyTable)| {
+            counter.set_path_totals();
+            fold::merge(keys, &counter.keys, &mut counter.counts);
+            Self { counts: counter.counts, summary: profile.summary.clone() }
+        };
+        Ok(counters.into_iter().zip(tables).map(finish).collect())
     }
 
     /// Returns the stream's name in messages.
@@ -291,6 +294,21 @@ impl PathBuilder for SamplePaths<'_, '_> {
 }
 
 #[cfg(test)]
+impl StreamCounts {
+    /// Returns the counts of one kind of rows in a stream.
+    pub(crate) fn of(
+        stream: &[u8],
+        row_kind: RowKind,
+        budget: Budget,
+        keys: &mut KeyTable,
+    ) -> Self {
+        let renames = &mut Renames::default();
+        let rows = vec![RowKeys { row_kind, keys, renames }];
+        Self::read(budget, "x", stream, Joins::default(), rows).unwrap().remove(0)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -313,15 +331,8 @@ mod tests {
 
     fn rows(row_kind: RowKind) -> Vec<String> {
         let mut keys = KeyTable::default();
-        let recording = StreamCounts::read(
-            "x",
-            STREAM.as_bytes(),
-            row_kind,
-            Joins::default(),
-            &mut keys,
-            &mut Renames::default(),
-        );
-        let recording = recording.unwrap();
+        let budget = Budget::default();
+        let recording = StreamCounts::of(STREAM.as_bytes(), row_kind, budget, &mut keys);
         let counts = &recording.counts[&(0, 0)];
         assert_eq!((counts.sum.samples, counts.symbolized, counts.unsymbolized), (4, 2, 0));
         let mut rows: Vec<String> = keys
@@ -409,15 +420,9 @@ mod tests {
         let stream = STREAM.replace("F\t1\t1", "T\t1\t0\t7\t8\t0\tworker\nF\t1\t1");
         let stream = stream.replace("S\t1\t1\t0", "S\t1\t1\t1");
         let mut keys = KeyTable::default();
-        let recording = StreamCounts::read(
-            "x",
-            stream.as_bytes(),
-            RowKind::Command,
-            Joins::default(),
-            &mut keys,
-            &mut Renames::default(),
-        );
-        let counts = &recording.unwrap().counts[&(0, 0)];
+        let budget = Budget::default();
+        let recording = StreamCounts::of(stream.as_bytes(), RowKind::Command, budget, &mut keys);
+        let counts = &recording.counts[&(0, 0)];
         let self_ = |id| counts.keys[&id].self_.samples;
         let rows: Vec<_> = keys.ids().map(|id| (keys.name(id), self_(id))).collect();
         assert_eq!(rows.len(), 2, "{rows:?}");
@@ -429,15 +434,8 @@ mod tests {
     fn counts_every_segment_as_a_run() {
         let mut keys = KeyTable::default();
         let twice = STREAM.repeat(2);
-        let recording = StreamCounts::read(
-            "x",
-            twice.as_bytes(),
-            RowKind::Function,
-            Joins::default(),
-            &mut keys,
-            &mut Renames::default(),
-        )
-        .unwrap();
+        let budget = Budget::default();
+        let recording = StreamCounts::of(twice.as_bytes(), RowKind::Function, budget, &mut keys);
         assert_eq!(recording.counts.len(), 2);
         assert_eq!(recording.counts[&(0, 0)].keys, recording.counts[&(1, 0)].keys);
     }

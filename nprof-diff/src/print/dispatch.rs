@@ -6,7 +6,7 @@ use nprof_report::machine_formats::{csv, tsv};
 
 use crate::print::format::DiffFormat;
 use crate::print::report::{DiffReport, NoiseReport};
-use crate::print::{folded, junit, markdown, noise, rows, table};
+use crate::print::{folded, junit, markdown, noise, page, rows, table};
 
 /// Prints a report on two sides. `width` is the width of the terminal; None if the output is not a
 /// terminal.
@@ -24,6 +24,7 @@ pub(crate) fn print_diff(
         DiffFormat::Table => table::print(report, width, &mut out),
         DiffFormat::Markdown => markdown::print(report, out),
         DiffFormat::Junit => junit::print(report, out),
+        DiffFormat::Html => page::write(report, out),
         DiffFormat::Tsv => tsv(rows::lines(report), out),
         DiffFormat::Csv => csv(rows::lines(report), out),
         DiffFormat::Json => rows::json(report, out),
@@ -55,6 +56,7 @@ pub(crate) fn print_noise(
         | DiffFormat::Junit
         | DiffFormat::Folded
         | DiffFormat::Flamegraph
+        | DiffFormat::Html
         | DiffFormat::Icicle => Err(io::ErrorKind::Unsupported.into()),
     }
 }

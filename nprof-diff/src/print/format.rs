@@ -17,6 +17,8 @@ pub(crate) enum DiffFormat {
     Flamegraph,
     /// A flame graph with the roots at the top
     Icicle,
+    /// A page for browsers: the functions, and a flame graph of both sides with callers and callees
+    Html,
     /// A row a line, fields separated by tabs, after a line of column names
     Tsv,
     /// As tsv, in CSV (RFC 4180)
@@ -31,6 +33,11 @@ impl DiffFormat {
         matches!(self, Self::Folded | Self::Flamegraph | Self::Icicle)
     }
 
+    /// True if it has functions and their call paths.
+    pub(crate) fn is_page(self) -> bool {
+        self == Self::Html
+    }
+
     /// True if it is a list of the changes for people, of limited length.
     pub(crate) fn is_list_of_changes(self) -> bool {
         matches!(self, Self::Table | Self::Markdown)
@@ -38,6 +45,6 @@ impl DiffFormat {
 
     /// True if the report contains the warnings.
     pub(crate) fn has_warnings(self) -> bool {
-        matches!(self, Self::Table | Self::Markdown | Self::Json)
+        matches!(self, Self::Table | Self::Markdown | Self::Html | Self::Json)
     }
 }

@@ -242,7 +242,8 @@ fn moved_directory(moved: &MovedDirectory) -> String {
     )
 }
 
-fn run_amount(report: &DiffReport<'_>, unit: AmountUnit) -> String {
+/// Returns a sentence on the amounts of whole runs.
+pub(super) fn run_amount(report: &DiffReport<'_>, unit: AmountUnit) -> String {
     let (base, new) = (report.diff.base.mean_weight(), report.diff.new.mean_weight());
     let mut line = format!(
         "{} of a run: base {}, new {}, difference {}",
@@ -259,7 +260,8 @@ fn run_amount(report: &DiffReport<'_>, unit: AmountUnit) -> String {
     line
 }
 
-fn method(report: &DiffReport<'_>) -> String {
+/// Returns a sentence on the statistical method.
+pub(super) fn method(report: &DiffReport<'_>) -> String {
     let diff = report.diff;
     let (interval, tests) = match diff.method {
         Method::Welch => ("Welch's over runs", "moderated, Holm"),

@@ -8,6 +8,7 @@ mod heading;
 mod junit;
 mod markdown;
 mod noise;
+mod page;
 mod report;
 mod rows;
 mod sort;
@@ -17,5 +18,5 @@ mod values;
 
 pub(crate) use dispatch::{print_diff, print_noise};
 pub(crate) use format::DiffFormat;
-pub(crate) use report::{DiffReport, NoiseReport};
+pub(crate) use report::{DiffPaths, DiffReport, NoiseReport};
 pub(crate) use sort::Sort;

@@ -47,6 +47,17 @@ pub(crate) struct DiffReport<'a> {
     pub(crate) is_verbose: bool,
     /// Possible renames.
     pub(crate) rename_candidates: &'a [RenameCandidate<'a>],
+    /// The call paths of the functions. None unless the format has both.
+    pub(crate) paths: Option<DiffPaths<'a>>,
+}
+
+/// The comparison of the call paths of two sides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DiffPaths<'a> {
+    /// The comparison.
+    pub(crate) diff: &'a Diff,
+    /// The keys of its rows.
+    pub(crate) keys: &'a KeyTable,
 }
 
 /// The content of a report on the noise of one side.

@@ -1,0 +1,203 @@
+//! The data of the page: facts, names, the rows of functions, and the tree of call paths.
+
+use std::collections::BTreeSet;
+
+use nprof_report::heading::marks;
+use nprof_report::page::{Numbers, shorten};
+use nprof_stream::escape::escaped;
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+
+use crate::compare::fail_on;
+use crate::compare::row::{Row, RowChange};
+use crate::input::event::{AmountUnit, ComparedEvent};
+use crate::input::key::RowKey;
+use crate::input::side::Side;
+use crate::print::heading;
+use crate::print::page::metrics::{CHANGES, push_row};
+use crate::print::page::tree::{Node, heaviest};
+use crate::print::report::{DiffPaths, DiffReport};
+use crate::print::text::{confidence, min_growth};
+
+/// The most functions and paths: a page of them has less than 2 MB.
+const MAX_FUNCTIONS: usize = 8_000;
+const MAX_PATHS: usize = 30_000;
+
+/// The length of the names of functions, of images, and of facts and notes.
+const FUNCTION_BYTES: usize = 500_000;
+const IMAGE_BYTES: usize = 50_000;
+const FACT_BYTES: usize = 50_000;
+
+/// The length of the commands in the title.
+const COMMAND_BYTES: usize = 2_000;
+
+/// The most facts and notes of a kind.
+const MAX_LINES: usize = 50;
+
+/// Returns the data. The file `assets/comparison.js` reads it.
+pub(super) fn data(report: &DiffReport<'_>) -> Value {
+    let rows = report.sorted_rows();
+    let rows = &rows[..rows.len().min(report.row_limit).min(MAX_FUNCTIONS)];
+    let nodes = report.paths.as_ref().map(|paths| heaviest(paths, MAX_PATHS)).unwrap_or_default();
+    let mut names = Names::default();
+    let mut functions = Numbers::default();
+    // The script takes the number of a row for that of its function: rows come first.
+    for row in rows {
+        names.number(report.keys.get(row.key));
+        push_row(&mut functions, row, true);
+    }
+    let tree = tree(report.paths.as_ref(), &nodes, &mut names);
+    let root = names.number(&RowKey::of_name(b"all samples"));
+    let mut notes = notes(report);
+    notes.extend(left_out(report, rows.len(), nodes.len()));
+    let shortened =
+        shorten(&mut names.functions, FUNCTION_BYTES) + shorten(&mut names.images, IMAGE_BYTES);
+    if shortened > 0 {
+        notes.push(format!("{shortened} long names are cut in the middle"));
+    }
+    let unit = report.event.and_then(ComparedEvent::amount_unit);
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "command": command(report),
+        "confidence": confidence(report.diff.criteria.alpha),
+        "facts": facts(report),
+        "notes": notes,
+        "changes": CHANGES.map(RowChange::word),
+        "has_amounts": unit.is_some(),
+        "unit": unit.map(|unit| match unit {
+            AmountUnit::Ns => "ns",
+            AmountUnit::Bytes => "bytes",
+        }),
+        "names": names.functions,
+        "images": names.images,
+        "image_of": names.image_of,
+        "root": root,
+        "rows": functions.text(),
+        "nodes": tree.text(),
+    })
+}
+
+/// Returns for each path by how much its depth is below the deepest possible, its function and its row.
+fn tree(paths: Option<&DiffPaths<'_>>, nodes: &[Node<'_>], names: &mut Names) -> Numbers {
+    let mut numbers = Numbers::default();
+    // The root of the page has all samples.
+    let mut deepest = 1;
+    for node in nodes {
+        let Some(paths) = paths else { break };
+        numbers.push(deepest - node.depth);
+        numbers.push(names.number(paths.keys.get(node.row.key)) as u64);
+        push_row(&mut numbers, node.row, false);
+        deepest = node.depth + 1;
+    }
+    numbers
+}
+
+/// The names of functions and images, by number.
+#[derive(Debug, Default)]
+struct Names {
+    functions: Vec<String>,
+    images: Vec<String>,
+    image_of: Vec<usize>,
+    by_key: FxHashMap<RowKey, usize>,
+    by_image: FxHashMap<Vec<u8>, usize>,
+}
+
+impl Names {
+    /// Returns the number of a function; adds it if it is new.
+    fn number(&mut self, key: &RowKey) -> usize {
+        // Of a path, the function at its end.
+        let key = RowKey { caller: None, ..key.clone() };
+        if let Some(&number) = self.by_key.get(&key) {
+            return number;
+        }
+        let image = *self.by_image.entry(key.image.to_vec()).or_insert_with(|| {
+            self.images.push(escaped(&key.image));
+            self.images.len() - 1
+        });
+        let number = self.functions.len();
+        self.functions.push(escaped(&key.name));
+        self.image_of.push(image);
+        self.by_key.insert(key, number);
+        number
+    }
+}
+
+/// Returns the commands of both sides; once if they are equal.
+fn command(report: &DiffReport<'_>) -> String {
+    let [base, new] = [report.base, report.new].map(heading::subject);
+    let mut commands = if base == new { vec![base] } else { vec![format!("{base} → {new}")] };
+    shorten(&mut commands, COMMAND_BYTES);
+    commands.concat()
+}
+
+/// Returns facts as pairs of name and value.
+fn facts(report: &DiffReport<'_>) -> Vec<[String; 2]> {
+    let mut facts: Vec<(&str, String)> = Vec::new();
+    let sides: [(&Side, _); 2] = [(report.base, report.diff.base), (report.new, report.diff.new)];
+    for (side, totals) in sides {
+        let lines = heading::recordings(report.event, side, totals);
+        facts.extend(lines.into_iter().map(|line| (side.name, line)));
+    }
+    let [base, new] =
+        [report.base, report.new].map(|side| heading::circumstances(report.event, side));
+    if base == new {
+        facts.extend(base.into_iter().map(|line| ("both", line)));
+    } else {
+        facts.extend(base.into_iter().map(|line| ("base", line)));
+        facts.extend(new.into_iter().map(|line| ("new", line)));
+    }
+    let unit = report.event.and_then(ComparedEvent::amount_unit);
+    facts.extend(unit.map(|unit| ("run", heading::run_amount(report, unit))));
+    facts.push(("method", heading::method(report)));
+    facts.push(("result", fail_on::result(report.diff, report.bounds).word().to_owned()));
+    for bound in report.bounds {
+        let rows: Vec<&Row> = bound.exceeding_rows(report.diff).collect();
+        let beyond = rows.iter().take(MAX_LINES).map(|row| {
+            let name = report.keys.name(row.key);
+            ("beyond", format!("{bound}: {name}{}", min_growth(bound, row)))
+        });
+        facts.extend(beyond);
+        if rows.len() > MAX_LINES {
+            facts.push(("beyond", format!("{bound}: {} more", rows.len() - MAX_LINES)));
+        }
+    }
+    facts.retain(|(_, text)| !text.is_empty());
+    let (names, mut texts): (Vec<&str>, Vec<String>) = facts.into_iter().unzip();
+    shorten(&mut texts, FACT_BYTES);
+    names.into_iter().zip(texts).map(|(name, text)| [name.to_owned(), text]).collect()
+}
+
+/// Returns sentences on the comparison: warnings, names, marks of incomplete stacks, possible renames.
+fn notes(report: &DiffReport<'_>) -> Vec<String> {
+    let DiffReport { base, new, event, keys, .. } = *report;
+    let mut notes: Vec<String> =
+        report.warnings.iter().map(|warning| format!("warning: {warning}")).collect();
+    notes.extend(fail_on::missing(report.diff, report.bounds));
+    notes.extend(heading::unnamed(event, &[base, new]));
+    for pair in report.rename_candidates {
+        let [old, new] = [pair.old, pair.new].map(|row| keys.name(row.key));
+        notes.push(format!("possible rename: {old} to {new} (--rename FILE joins them)"));
+    }
+    let sides = [base, new];
+    let events = event.iter().flat_map(|event| sides.iter().flat_map(|side| event.summaries(side)));
+    // The sides have mostly the same marks.
+    notes.extend(marks(events).into_iter().collect::<BTreeSet<String>>());
+    let more = notes.len().saturating_sub(MAX_LINES);
+    notes.truncate(MAX_LINES);
+    if more > 0 {
+        notes.push(format!("{more} more notes"));
+    }
+    shorten(&mut notes, FACT_BYTES);
+    notes
+}
+
+/// Returns sentences on the rows that are not on the page.
+fn left_out(report: &DiffReport<'_>, rows: usize, nodes: usize) -> Vec<String> {
+    let functions = report.diff.rows.len() - rows;
+    let paths = report.paths.as_ref().map_or(0, |paths| paths.diff.rows.len() - nodes);
+    [(functions, "functions with smaller changes"), (paths, "call paths with smaller shares")]
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, rows)| format!("{number} {rows} are not on this page"))
+        .collect()
+}
