@@ -156,7 +156,8 @@ fn meaning(mark: Mark) -> Option<&'static str> {
     Some(match mark {
         Mark::None | Mark::Other(_) => return None,
         Mark::StackTruncated => {
-            "the stack is deeper than its copy; record as root or with a larger --stack-size"
+            "the stack is deeper than its copy; record with a larger --stack-size, or as root if it was \
+             not"
         }
         Mark::NoUnwindInfo => {
             "the code has no unwind table; compile it with -fasynchronous-unwind-tables"
@@ -167,7 +168,7 @@ fn meaning(mark: Mark) -> Option<&'static str> {
             "the caller is in no mapping; its library was unloaded, or the stack overwritten"
         }
         Mark::NoStack => "the kernel could not copy the stack",
-        Mark::PageAbsent => "a page of the stack was not in memory; record as root",
+        Mark::PageAbsent => "a page of the stack was not in memory; record as root if it was not",
         Mark::Bits32 => {
             "32-bit programs are not unwound; compile with -fno-omit-frame-pointer, record with \
              --unwind fp"
