@@ -34,7 +34,6 @@ static long (*map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*ktime_get_ns)(void) = (void *)5;
 static u32 (*get_prandom_u32)(void) = (void *)7;
 static u32 (*get_smp_processor_id)(void) = (void *)8;
-static u64 (*get_current_pid_tgid)(void) = (void *)14;
 static long (*perf_event_output)(void *ctx, void *map, u64 flags, void *data, u64 size) = (void *)25;
 static long (*probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
@@ -191,10 +190,36 @@ struct note {
 
 enum { NOTE_TIMES = 1, NOTE_RUNNABLE = 2 };
 
+// The last switch of each CPU from a followed thread. To read the clock again would take a fifth of the
+// time of both programs: 77 ns in a virtual machine.
+struct last_switch {
+	u64 time;
+	u64 next;  // the address of the task that it switched to
+};
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct last_switch);
+} last_switches SEC(".maps");
+
+INLINE struct last_switch *last_switch(void)
+{
+	u32 first = 0;
+
+	return map_lookup(&last_switches, &first);
+}
+
+INLINE struct thread *followed(struct task_struct *task, u32 *tid)
+{
+	*tid = task->pid;
+	return map_lookup(&threads, tid);
+}
+
 INLINE struct thread *current_thread(u32 *tid)
 {
-	*tid = get_current_pid_tgid();
-	return map_lookup(&threads, tid);
+	return followed(get_current_task_btf(), tid);
 }
 
 INLINE void add_thread(u32 tid, const struct thread *thread)
@@ -471,7 +496,9 @@ SEC("raw_tp/sched_switch")
 int on_switch(u64 *ctx)
 {
 	u32 preempted = (u32)ctx[0] & 1, state = ctx[3], tid, found;
-	struct thread *thread = current_thread(&tid);
+	struct task_struct *task = get_current_task_btf();
+	struct thread *thread = followed(task, &tid);
+	struct last_switch *last;
 	u64 now, run_delay, total, waited;
 
 	if (!thread)
@@ -482,7 +509,12 @@ int on_switch(u64 *ctx)
 		return 0;
 	}
 	now = ktime_get_ns();
-	run_delay = get_current_task_btf()->sched_info.run_delay;
+	last = last_switch();
+	if (last) {
+		last->time = now;
+		last->next = ctx[2];
+	}
+	run_delay = task->sched_info.run_delay;
 	total = difference(now, thread->since);
 	waited = 0;
 	if (thread->phase != RUNS) {
@@ -555,6 +587,7 @@ int on_waking(u64 *ctx)
 SEC("raw_tp/sched_exit_tp")
 int on_switched_in(u64 *ctx)
 {
+	struct last_switch *last;
 	struct thread *thread;
 	struct task_struct *task;
 	struct wait wait;
@@ -564,11 +597,15 @@ int on_switched_in(u64 *ctx)
 
 	if (!(ctx[0] & 1))
 		return 0;
-	thread = current_thread(&tid);
+	task = get_current_task_btf();
+	thread = followed(task, &tid);
 	if (!thread || (thread->phase != WAITS && thread->phase != ATTACHED))
 		return 0;
-	task = get_current_task_btf();
-	wait.until = ktime_get_ns();
+	// One thread's time begins where another's ends. An entry from before the last switch of this
+	// thread is of another switch.
+	last = last_switch();
+	wait.until = last && last->next == (u64)task && last->time >= thread->since ? last->time
+										    : ktime_get_ns();
 	wait.since = thread->since;
 	wait.state = thread->state;
 	total = difference(wait.until, thread->since);
