@@ -92,7 +92,7 @@ const LOW_COVERAGE: f64 = 0.95;
 /// processes of 20 ms have 95 %, a single process 99.9 %.
 const LOW_COVERAGE_INHERITED: f64 = 0.98;
 
-/// The share of time spent waiting from which on it is stated, and the shortest time.
+/// The share of time in which no recorded task ran from which on this is stated, and the shortest time.
 const WAITED: f64 = 0.9;
 const WAITED_MIN_NS: u64 = 100_000_000;
 
@@ -186,9 +186,12 @@ impl Summary {
         let waited = self.waited().filter(|_| samples_time && self.times.is_none());
         let waited = waited.filter(|&waited| waited >= WAITED && self.samples > 0);
         let text = waited.zip(self.subject).map(|(waited, subject)| {
-            // Rounded down: 100 % would contradict the samples.
-            let percent = (waited * 100.0).floor();
-            format!("{subject} waited {percent:.0} % of the time, which is not sampled")
+            // Rounded up: 0 % would contradict the samples.
+            let percent = ((1.0 - waited) * 100.0).ceil();
+            format!(
+                "{subject} ran at most {percent:.0} % of the time; waiting, also for a CPU, is not \
+                 sampled: record it with -e wall"
+            )
         });
         let negative = self.negative.iter().map(|(name, count)| {
             let plural = if *count == 1 { "" } else { "s" };

@@ -155,11 +155,16 @@ fn waiting_is_stated() {
         clock,
         ..summary()
     };
-    assert_eq!(waiting.remarks(), ["the command waited 99 % of the time, which is not sampled"]);
+    let remark = "the command ran at most 1 % of the time; waiting, also for a CPU, is not sampled: \
+                  record it with -e wall";
+    assert_eq!(waiting.remarks(), [remark]);
     let system = Summary { subject: None, ..waiting.clone() };
     assert!(system.remarks().is_empty(), "an idle machine");
     let memory = Summary { clock: None, is_preloaded: true, ..waiting.clone() };
-    assert!(!memory.remarks().iter().any(|remark| remark.contains("waited")), "no time is sampled");
+    assert!(
+        !memory.remarks().iter().any(|remark| remark.contains("waiting")),
+        "no time is sampled"
+    );
     let busy = Summary { task_ns: Some(1_000_000_000), ..waiting };
     assert!(busy.remarks().is_empty());
 }
