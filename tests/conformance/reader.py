@@ -174,7 +174,7 @@ ID, REF, GIVEN = number(1, LIMIT_ID), number(0, LIMIT_ID), number(0, 31)
 CPU, SHORT, NUMBER = number(0, (1 << 32) - 2), number(0, (1 << 32) - 1), number()
 HEXADECIMAL = pattern("0x(0|[1-9a-f][0-9a-f]{0,15})")
 MARKS = choice("stack-truncated no-unwind-info unwind-failed max-depth unmapped no-stack "
-               "page-absent 32-bit", 1)
+               "page-absent 32-bit other-stack", 1)
 FIELD = {  # how to take a field from a body, and its check
     "id": (Body.number, ID), "ref": (Body.number, REF),
     "short": (Body.number, SHORT), "number": (Body.number, NUMBER),

@@ -13,6 +13,8 @@ mod deep_stacks;
 mod events;
 // Many processes, threads and recorders at once: all of them are recorded, limits are named.
 mod fork_storms;
+// Programs of Go: goroutines, the stacks of threads, stripped programs.
+mod go_programs;
 // Every caller of generated programs without unwind tables is right, by compilers and options.
 mod generated_programs;
 // Frames that no compiler made: stubs generated at run time, signal handlers, coroutines.

@@ -113,30 +113,3 @@ fn unwinds_panic_abort_rust_to_start() {
     let main = through(&stream, &symbols, &["_start", "libc.so.6", "libc.so.6", "main"]);
     assert!(main * 10 >= stream.samples.len() * 3, "{main}");
 }
-
-#[test]
-fn unwinds_stripped_go_program_to_goexit() {
-    let source = r#"
-        package main
-        //go:noinline
-        func fib(n int) int { if n < 2 { return n }; return fib(n-1) + fib(n-2) }
-        func main() {
-            done := make(chan int)
-            for i := 0; i < 2; i++ { go func() { done <- fib(36) }() }
-            if <-done != <-done { panic("differ") }
-        }"#;
-    if !can_record() {
-        return;
-    }
-    let directory = Directory::new("go-stripped");
-    let (file, program) = (directory.path("program.go"), directory.path("program"));
-    fs::write(&file, source).expect("written");
-    let words = ["build", "-ldflags", "-s -w", "-o", &program, &file];
-    if !Command::new("go").args(words).status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: there is no go");
-        return;
-    }
-    let stream = recorded(&directory, &program);
-    // The runtime's own stacks end where it switches to the stack of the thread.
-    assert!(stream.complete() >= 0.9, "{}", stream.complete());
-}

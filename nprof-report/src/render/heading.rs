@@ -173,6 +173,10 @@ fn meaning(mark: Mark) -> Option<&'static str> {
             "32-bit programs are not unwound; compile with -fno-omit-frame-pointer, record with \
              --unwind fp"
         }
+        Mark::OtherStack => {
+            "the program switched stacks, as the runtime of Go does; the callers on the other stack \
+             are unknown"
+        }
     })
 }
 

@@ -132,6 +132,8 @@ words! {
         PageAbsent = 7 "page-absent",
         /// The program is a 32-bit one, of which the recorder unwinds no stacks.
         Bits32 = 8 "32-bit",
+        /// The callers are on another stack, which was not copied: the program has switched stacks.
+        OtherStack = 9 "other-stack",
     }
 }
 

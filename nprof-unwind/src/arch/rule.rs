@@ -39,6 +39,8 @@ pub enum RegisterRule {
     AtExpression(Expression),
     /// The value of an expression.
     ValueExpression(Expression),
+    /// For the return address: on another stack, in an unknown place. The function has switched stacks.
+    OnOtherStack,
 }
 
 /// The rules of all registers at an address.

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 
 use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
 use crate::arch::{Machine, Plt};
+use crate::image::go_table::GoTable;
 
 /// The most addresses with a cached rule per image; the cache is cleared when it is full.
 const MEMO_MAX: usize = 1 << 18;
@@ -70,13 +71,16 @@ pub struct UnwindSections {
     pub debug_frame: Option<UnwindSection>,
     /// Procedure linkage tables, for addresses that no table covers.
     pub plts: Vec<Plt>,
+    /// The table of a Go program, of which the DWARF tables only cover code in other languages.
+    pub go: Option<GoTable>,
 }
 
 impl UnwindSections {
     /// Returns no sections.
     pub fn new(machine: Machine) -> Self {
         let (eh_frame, eh_frame_hdr, debug_frame) = (None, None, None);
-        Self { machine, text: 0, got: 0, eh_frame, eh_frame_hdr, debug_frame, plts: Vec::new() }
+        let (plts, go) = (Vec::new(), None);
+        Self { machine, text: 0, got: 0, eh_frame, eh_frame_hdr, debug_frame, plts, go }
     }
 }
 
@@ -99,6 +103,7 @@ enum TableSection {
 /// The unwind tables of one image.
 #[derive(Debug)]
 pub struct UnwindTables {
+    go: Option<GoTable>,
     parts: Vec<(TableSection, FdeIndex)>,
     plts: Vec<Plt>,
     machine: Machine,
@@ -134,12 +139,14 @@ impl UnwindTables {
             let own = index(&debug_frame(&frames, tables.machine), &bases);
             parts.push((TableSection::Debug(frames), FdeIndex::Own(own)));
         }
-        if parts.is_empty() {
+        if parts.is_empty() && tables.go.is_none() {
             return None;
         }
         let sizes = parts.iter().map(|(section, index)| section.bytes() + index.bytes());
+        let go_bytes = tables.go.as_ref().map_or(0, GoTable::bytes);
         Some(Self {
-            fixed_bytes: CONTEXT_BYTES + sizes.sum::<usize>(),
+            fixed_bytes: CONTEXT_BYTES + go_bytes + sizes.sum::<usize>(),
+            go: tables.go,
             parts,
             plts: tables.plts,
             machine: tables.machine,
@@ -186,6 +193,10 @@ impl UnwindTables {
 
     /// Evaluates the first table that covers an address.
     fn read(&mut self, address: u64) -> Option<UnwindRule> {
+        let of_go = self.go.as_ref().and_then(|go| go.rule(ImageAddress(address)));
+        if of_go.is_some() {
+            return of_go;
+        }
         let (bases, context, machine) = (&self.bases, &mut *self.context, self.machine);
         self.parts.iter().find_map(|(section, index)| match section {
             TableSection::Eh(table) => {

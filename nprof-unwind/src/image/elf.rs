@@ -16,6 +16,7 @@ use object::{Endianness, FileKind, ReadCache, ReadRef, StringTable};
 
 use crate::arch::{Machine, Plt};
 use crate::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
+use crate::image::go_table::GoTable;
 
 /// The most bytes of unwind tables read from one file. The largest programs have tens of MiB; a
 /// sparse file can claim any size.
@@ -38,6 +39,9 @@ const NOTES_MAX: usize = 4;
 
 /// The bytes of the function at the entry point (`_start`): it is short assembly without a size.
 const ENTRY_BYTES: u64 = 64;
+
+/// The sections with the table of a Go program; the second is that of PIE up to Go 1.25.
+const GO_TABLES: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
 
 /// The section headers of a file, with their names.
 type Sections<'data> = SectionTable<'data, FileHeader64<Endianness>>;
@@ -165,12 +169,18 @@ pub fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables>
         eh_frame_hdr: section(b".eh_frame_hdr"),
         debug_frame: None,
         plts: Vec::new(),
+        go: None,
     };
     if tables.eh_frame.is_none() {
         (tables.eh_frame_hdr, tables.eh_frame) = tables_without_sections(header, endian, cache);
     }
     // After .eh_frame, which has all functions of usual programs: it gets the budget first.
-    tables.debug_frame = section(b".debug_frame");
+    let go = GO_TABLES.iter().filter(|_| machine == Machine::X86_64).find_map(|name| section(name));
+    let entry = ImageAddress(header.e_entry(endian));
+    tables.go = go.and_then(|section| GoTable::read(section.bytes, entry));
+    if tables.go.is_none() {
+        tables.debug_frame = section(b".debug_frame");
+    }
     for &(name, has_header) in machine.plt_sections() {
         if let Some((_, section)) = sections.section_by_name(endian, name) {
             let (address, size) = (section.sh_addr(endian), section.sh_size(endian));

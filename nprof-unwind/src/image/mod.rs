@@ -5,4 +5,5 @@ pub mod code_bytes;
 pub mod code_pages;
 pub mod elf;
 pub mod file_code;
+pub mod go_table;
 pub mod table_gaps;

@@ -155,6 +155,7 @@ fn restore<A: Architecture>(
 ) -> Result<u64, Mark> {
     match saved {
         RegisterRule::Undefined => Err(Mark::UnwindFailed),
+        RegisterRule::OnOtherStack => Err(Mark::OtherStack),
         RegisterRule::SameValue => registers.get(register),
         RegisterRule::AtCfaOffset(offset) => stack.read(cfa.wrapping_add_signed(*offset)),
         RegisterRule::CfaPlus(offset) => Ok(cfa.wrapping_add_signed(*offset)),
