@@ -271,5 +271,25 @@ fn page_of_100000_calls_is_below_2_mb() {
     if have(&["chromium"]) {
         let all = document(&shell, "tab=functions");
         assert!(all.contains(">90,000 samples"), "{}", &all[..2000]);
+        let reads = reads_of_layout(&shell);
+        assert!(reads < 200, "{reads}");
     }
+}
+
+/// Returns how often the script reads the scrolled part of elements while it shows the flame graph: each
+/// reading takes longer than drawing a call.
+fn reads_of_layout(shell: &Shell) -> u32 {
+    let page = String::from_utf8(shell.read("x.html")).expect("text");
+    let count = "<script>let reads = 0; const real = \
+                 Object.getOwnPropertyDescriptor(Element.prototype, 'scrollTop'); \
+                 Object.defineProperty(Element.prototype, 'scrollTop', { ...real, \
+                 get() { reads++; return real.get.call(this); } });</script>";
+    let print = "<script>document.body.append('[[' + reads + ' reads]]');</script>";
+    let page = page
+        .replace("<style>", &format!("{count}<style>"))
+        .replace("</body>", &format!("{print}</body>"));
+    shell.write("reads.html", page);
+    let document = browser::document(shell, "reads.html", "tab=flame");
+    let (before, _) = document.rsplit_once(" reads]]").expect("a number");
+    before.rsplit_once("[[").expect("a number").1.parse().expect("a number")
 }

@@ -75,16 +75,17 @@ class Flame {
     this.draw();
   }
 
-  // Returns the upper end of a row in the canvas.
-  top(depth) {
+  // Returns the upper end of a row in the canvas, which shows the part from `scrolled` on.
+  top(depth, scrolled) {
     const at = this.isUpsideDown ? this.height - (depth + 1) * ROW : depth * ROW;
-    return at - this.box.scrollTop;
+    return at - scrolled;
   }
 
   draw() {
     if (!this.tree || this.box.clientWidth === 0) return;
     const { tree, start, colors, canvas } = this, context = canvas.getContext('2d');
-    const width = this.box.clientWidth, seen = this.box.clientHeight;
+    // Reading sizes of elements takes longer than drawing a call.
+    const width = this.box.clientWidth, seen = this.box.clientHeight, scrolled = this.box.scrollTop;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.fillStyle = colors.back;
     context.fillRect(0, 0, width, seen);
@@ -101,7 +102,7 @@ class Flame {
         n = tree.end[n];
         continue;
       }
-      const depth = tree.depth[n], y = this.top(depth);
+      const depth = tree.depth[n], y = this.top(depth, scrolled);
       const isSeen = y + ROW > 0 && y < seen, f = tree.func[n];
       if (right - left < 1) {
         if (isSeen && right > merged[depth]) {
@@ -202,7 +203,7 @@ class Flame {
     event.preventDefault();
     if (next >= 0 && next !== n) {
       this.chosen = next;
-      const y = this.top(tree.depth[next]);
+      const y = this.top(tree.depth[next], this.box.scrollTop);
       if (y < 0 || y + ROW > this.box.clientHeight) this.box.scrollTop += y - this.box.clientHeight / 2;
       this.on.choose(this, next);
       this.draw();
