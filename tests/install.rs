@@ -138,3 +138,24 @@ fn zsh_and_fish_parse_completions() {
         .run("for file in root/usr/share/fish/vendor_completions.d/*; do fish -n $file; done")
         .quiet();
 }
+
+#[test]
+fn published_crates_have_licences_and_documentation() {
+    let crates = std::fs::read_dir(repository()).expect("the repository");
+    let mut found = 0;
+    for folder in crates.map(|entry| entry.expect("an entry").path()) {
+        let Ok(manifest) = std::fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+        if manifest.contains("publish = false") {
+            continue;
+        }
+        found += 1;
+        let name = folder.file_name().and_then(|name| name.to_str()).expect("a name");
+        let documentation = format!("documentation = \"https://docs.rs/{name}\"\n");
+        assert!(manifest.contains(&documentation), "{name}: {manifest}");
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            let text = std::fs::read(folder.join(licence)).expect(licence);
+            assert!(text == std::fs::read(repository().join(licence)).expect(licence), "{name}");
+        }
+    }
+    assert!(found >= 20, "{found}");
+}
