@@ -333,6 +333,30 @@ fn may_return_to<A: Architecture>(ip: RuntimeAddress, code: &mut impl CodeMap<A>
     }
 }
 
+/// Finds a caller of a function that has saved nothing, in a thread that waits in a system call: the link register
+/// and the frame pointer are unknown. The stack pointer is that of its caller, which has its frame record
+/// there, as gcc lays out frames: the record leads to the caller of that one, and so a frame is missing.
+pub(super) fn step_without_link<A: Architecture>(
+    registers: &Registers<A>,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
+) -> Option<FrameAddress> {
+    if registers.get(A::LINK?).is_ok() || registers.get(A::FP).is_ok() {
+        return None;
+    }
+    let sp = registers.get(A::SP).ok()?;
+    let fp = stack.read(sp).ok()?;
+    let ip = A::code_address(stack.read(sp.wrapping_add(FRAME_RECORD_RETURN_ADDRESS)).ok()?);
+    if fp <= sp || !may_return_to(RuntimeAddress(ip), code) {
+        return None;
+    }
+    *caller = Registers::default();
+    caller.set(A::FP, fp);
+    caller.set(A::IP, ip);
+    Some(FrameAddress::Return(RuntimeAddress(ip)))
+}
+
 /// Returns the frame of the function at which the process or the thread starts, if it called this
 /// one: then the first return address above the stack pointer leads there. Finds the callers of
 /// functions that never return, such as exit(3), which the analysis cannot follow to a return.

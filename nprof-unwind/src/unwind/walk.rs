@@ -161,7 +161,14 @@ fn step<A: Architecture>(
             let found = no_table::step_by_code(registers, address, stack, code, caller);
             found.map(Caller::At).ok_or(Mark::UnwindFailed)
         }
-        UnwindInfo::Rule(rule) => step_by_rule(registers, stack, rule, caller),
+        UnwindInfo::Rule(rule) => step_by_rule(registers, stack, rule, caller).or_else(|mark| {
+            let is_interrupted = matches!(address, FrameAddress::Instruction(_));
+            let found = is_interrupted
+                .then(|| no_table::step_without_link(registers, stack, code, caller))
+                .flatten();
+            *certainty = found.as_ref().map_or(*certainty, |_| Certainty::Guessed);
+            found.map(Caller::At).ok_or(mark)
+        }),
         UnwindInfo::Entry => Ok(Caller::None),
         UnwindInfo::SignalReturn => step_from_handler(registers, stack, caller),
         UnwindInfo::NoTable | UnwindInfo::Unmapped => {

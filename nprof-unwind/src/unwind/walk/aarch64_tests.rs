@@ -89,6 +89,20 @@ fn link_register_of_a_caller_is_unknown() {
 }
 
 #[test]
+fn thread_in_a_system_call_continues_at_the_frame_record_of_a_caller() {
+    // The registers of the leaf at 0x1000 are unknown; its caller, at 0x2000, cannot be found.
+    let code = vec![(0x1000, leaf()), (0x3000, frame(32)), (0x4000, root())];
+    let words = [STACK + 32, 0x3005, 0, 0, STACK + 64, 0x4005, 0, 0];
+    let (addresses, mark) = walk(code.clone(), &[], &words);
+    assert_eq!(addresses, [0x1000, 0x3005, 0x4005]);
+    assert_ne!(mark, Mark::None, "a frame is missing");
+    // No call ends at the address, or the record is below.
+    for words in [[STACK + 32, 0x3004], [STACK - 8, 0x3005]] {
+        assert_eq!(walk(code.clone(), &[], &words), (vec![0x1000], Mark::UnwindFailed));
+    }
+}
+
+#[test]
 fn signal_frame_gives_all_registers() {
     // The handler at 0x1000 interrupted 0x4000, which has not saved its return address.
     let code = vec![
