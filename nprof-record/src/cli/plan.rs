@@ -21,7 +21,18 @@ pub(crate) fn plan(
     cpu: u32,
 ) -> anyhow::Result<Plan> {
     let mut request = request(args, specs, target, calls)?;
-    check_rate(&request)?;
+    let setting = machine::sysctl("kernel/perf_event_max_sample_rate");
+    if let Ok(highest) = setting.parse::<u64>() {
+        // The kernel lowers its limit where interrupts take long, as in an emulated machine.
+        if args.frequency.is_none() && lower_frequency(&mut request, highest) {
+            print_message(&format!(
+                "{} samples per second, since the kernel's limit is {highest}; raise sysctl \
+                 kernel.perf_event_max_sample_rate for more",
+                request.frequency
+            ));
+        }
+        check_rate(&request, highest)?;
+    }
     let mut plan = match open_plan(&request, kernel, cpu) {
         // The library needs no right of the kernel.
         Err(_) if request.events.is_empty() => return Ok(Plan::without_kernel(&request)),
@@ -119,14 +130,25 @@ fn request(
     })
 }
 
+/// Lowers a frequency above the kernel's limit. True if an event uses it.
+///
+/// A quarter of the samples is missing at the limit itself, on a kernel with 250 ticks per second and a limit of 500:
+/// the kernel stops an event until the next tick when it has taken as many samples as fit into one. Hence
+/// about the half, which is not synchronous with timers.
+fn lower_frequency(request: &mut Request, highest: u64) -> bool {
+    if request.frequency <= highest {
+        return false;
+    }
+    request.frequency = (highest / 2).saturating_sub(1).max(1);
+    request.events.iter().any(|wanted| wanted.rate().is_none())
+}
+
 /// Checks the sampling rates against the kernel's limit.
 ///
 /// # Errors
 ///
 /// If an event exceeds it. The kernel refuses such a frequency, and throttles such a period.
-fn check_rate(request: &Request) -> anyhow::Result<()> {
-    let setting = machine::sysctl("kernel/perf_event_max_sample_rate");
-    let Ok(highest) = setting.parse::<u64>() else { return Ok(()) };
+fn check_rate(request: &Request, highest: u64) -> anyhow::Result<()> {
     for wanted in &request.events {
         let rate = wanted.rate().unwrap_or(request.frequency);
         if rate > highest {
@@ -138,4 +160,35 @@ fn check_rate(request: &Request) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequency_is_below_the_limit_of_the_kernel() {
+        let event = |period| {
+            let candidates = vec![event::calls()];
+            RequestedEvent { name: String::new(), candidates, period, scope: None }
+        };
+        let request = |period| Request {
+            events: vec![event(Some(1)), event(period)],
+            frequency: 997,
+            unwind: None,
+            stack_size: 8,
+            scope: CpuMode::User,
+            open_modes: Vec::new(),
+            delayed: false,
+        };
+        let lowered = |mut request: Request, highest| {
+            let is_noticed = lower_frequency(&mut request, highest);
+            (request.frequency, is_noticed)
+        };
+        assert_eq!(lowered(request(None), 500), (249, true));
+        assert_eq!(lowered(request(None), 997), (997, false));
+        assert_eq!(lowered(request(None), 1), (1, true));
+        // All have periods of their own.
+        assert_eq!(lowered(request(Some(9)), 500), (249, false));
+    }
 }
