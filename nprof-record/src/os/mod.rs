@@ -3,6 +3,7 @@
 pub(crate) mod cgroup;
 pub(crate) mod code_mapping;
 pub(crate) mod load;
+pub(crate) mod lockdown;
 pub(crate) mod machine;
 pub(crate) mod open_error;
 pub(crate) mod procfs;

@@ -12,6 +12,7 @@ use aya_obj::btf::{Btf, BtfFeatures, BtfKind};
 use aya_obj::generated::bpf_insn;
 use aya_obj::{EbpfSectionKind, Function, Object};
 
+use crate::os::lockdown;
 use crate::perf::bpf::kernel_types;
 use crate::sys::{self, BpfCode, BpfMap, MapLayout, ProgramKind};
 
@@ -117,7 +118,11 @@ impl BpfObject {
         let functions = function_types(function);
         let types = Some(&self.types);
         let code = BpfCode { instructions: &instructions, types, functions: &functions };
-        sys::bpf_program(kind, code).with_context(|| format!("the kernel refuses {name}"))
+        sys::bpf_program(kind, code).with_context(|| {
+            let is_locked = lockdown::hides_memory();
+            let cause = if is_locked { ": it is locked down, boot without lockdown" } else { "" };
+            format!("the kernel refuses {name}{cause}")
+        })
     }
 }
 
