@@ -32,6 +32,8 @@ class Machine:
     limit: int = 600
     # More options of the kernel's command line.
     parameters: list = field(default_factory=list)
+    # It runs the checks that are for this purpose.
+    purpose: str = ""
 
     @property
     def name(self):
