@@ -67,7 +67,7 @@ print("default", strings[one(data, 14)], "period", one(data, 12))
 ends = []
 for m in every(data, 3):
     print("mapping", strings[one(m, 5)], [one(m, n) for n in (7, 8, 9, 10)])
-    print("mapped", strings[one(m, 5)], hex(one(m, 2) - one(m, 3)), hex(one(m, 4)))
+    print("mapped", strings[one(m, 5)], hex(one(m, 2)), hex(one(m, 3)), hex(one(m, 4)))
     ends.append((one(m, 1), one(m, 2), one(m, 3)))
 ranges = sorted((start, limit) for _, start, limit in ends)
 assert all(limit <= start for (_, limit), (start, _) in zip(ranges, ranges[1:])), ranges
@@ -123,7 +123,7 @@ fn pprof_has_a_pair_of_values_for_each_event() {
 const SEGMENTS: &str = "@nprof\t1.1\trun=0x1\tclock=monotonic\tcommand=pid 7\n\
     @event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\nT\t1\t0\t7\t7\t0\ta\texe=/lib/ld.so\n\
     I\t1\telf\t-\t/lib/x.so\nF\t1\t1\t0x5000\tu\n\
-    I\t2\telf\t0a\t/lib/ld.so\tload=0x0:0x400000:0x20:r,0x1010:0x401010:0x2000:x,0x3800:0x500000:0x10:x\n\
+    I\t2\telf\t0a\t/lib/ld.so\tload=0x0:0x400000:0x20:r,0x1010:0x401010:0x2000:x,0x3800:0x500800:0x10:x\n\
     F\t2\t2\t0x1020\tu\nF\t3\t2\t0x3808\tu\n\
     D\t1\t/a.c\nU\t1\tf\t-\tline=12\nU\t2\tg\t-\tline=30\nY\t2\tnamed\t1,1,14,0\nY\t3\tnamed\t2,1,31,0\n\
     N\t1\t0\t2\t3\nN\t3\t0\t1\nS\t10\t1\t1\t0\t2\t5\t1\nS\t11\t1\t1\t0\t3\t5\t1\n\
@@ -135,15 +135,23 @@ fn segments_with_samples_are_mappings_and_functions_have_their_first_lines() {
     let of = |word: &str| -> Vec<&str> {
         facts.lines().filter_map(|line| line.strip_prefix(word)).collect()
     };
-    // The attached process executes the loader.
-    let mapped =
-        ["/lib/ld.so -0x3000 0x1000", "/lib/ld.so -0x1000 0x3000", "/lib/x.so -0x1000 0x5000"];
+    // The attached process executes the loader, which has the addresses at which it is linked.
+    let mapped = [
+        "/lib/ld.so 0x401000 0x404000 0x1000",
+        "/lib/ld.so 0x500000 0x501000 0x3000",
+        "/lib/x.so 0x600000 0x601000 0x5000",
+    ];
     assert_eq!(of("mapped "), mapped, "{facts}");
     assert_eq!(of("begins "), ["f 12", "g 30"], "{facts}");
+    // Segments that overlap where they are linked, or are not in the memory of programs.
+    for address in ["0x403000", "0x10", "0xfffffffffffff800"] {
+        let hostile = SEGMENTS.replace("0x3800:0x500800", &format!("0x3800:{address}"));
+        python(DECODE, &export("pprof", hostile.as_bytes()));
+    }
     let file = json("firefox", SEGMENTS.as_bytes());
     let thread = &file["threads"][0];
     // From the first loaded byte; -1 is unknown.
-    assert_eq!(thread["frameTable"]["address"], serde_json::json!([0x1020, 0x10_0008, -1]));
+    assert_eq!(thread["frameTable"]["address"], serde_json::json!([0x1020, 0x10_0808, -1]));
     assert_eq!(thread["funcTable"]["lineNumber"], serde_json::json!([12, 30, null]));
     let file = String::from_utf8(export("callgrind", SEGMENTS.as_bytes())).unwrap();
     assert!(file.contains("cfn=(2) g\ncalls=1 30\n14 1 5\n"), "{file}");

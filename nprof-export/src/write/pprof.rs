@@ -1,7 +1,8 @@
 //! pprof: profile.proto, compressed with gzip.
 //!
-//! Programs that read it join functions of one name in several images. Images get made-up addresses
-//! that do not overlap: a frame has one offset in its image, but another address in every process.
+//! Programs that read it join functions of one name in several images. The program has the addresses at which it
+//! is linked, other images made-up ones that do not overlap: a frame has one offset in its image, but another
+//! address in every process.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,13 +10,17 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nprof_pprof as proto;
+use nprof_stream::LoadSegment;
 use prost::Message;
 
-use crate::model::{Interner, Profile, Sample, count_name, unit_name, value_name};
+use crate::model::{Image, Interner, Profile, Sample, count_name, unit_name, value_name};
 
 /// The first addresses of mappings are multiples of this: above the largest page size of an ELF file, and
 /// it leaves address 0 unused.
 const ALIGNMENT: u64 = 1 << 21;
+
+/// The end of the addresses of programs.
+const USER_SPACE: u64 = 1 << 47;
 
 /// The page size of most machines: the kernel maps whole pages.
 const PAGE: u64 = 4096;
@@ -157,21 +162,26 @@ fn mappings(profile: &Profile, strings: &mut Strings, part: &mut proto::Profile)
         (*first, *last) = ((*first).min(frame.offset), (*last).max(frame.offset));
     }
     let mut all = Vec::with_capacity(profile.images.len());
-    let mut next = ALIGNMENT;
+    // go tool pprof disassembles code only at the addresses at which it is linked.
+    let linked = profile.images.first().and_then(|program| linked_end(program, &segments[0]));
+    let mut next = linked.unwrap_or(ALIGNMENT);
     for ((image, has_lines), segments) in profile.images.iter().zip(has_lines).zip(segments) {
         let mut of_image = Mappings::new();
+        let is_linked = linked.is_some() && all.is_empty();
         for (segment, (first, last)) in segments {
             let known = segment.map(|index| image.load[index]);
-            let first = known.map_or(first, |segment| segment.offset) / PAGE * PAGE;
-            let end = known.map_or(last.saturating_add(1), |segment| {
-                segment.offset.saturating_add(segment.size)
-            });
-            let length = end.checked_next_multiple_of(PAGE).unwrap_or(end) - first;
-            let after = next.checked_add(length);
-            let after = after.and_then(|after| after.checked_next_multiple_of(ALIGNMENT));
-            // Anonymous memory has addresses of its own, which may take all there are.
-            let start = if after.is_some() { next } else { first };
-            next = after.unwrap_or(next);
+            let (first, length) = pages(known, first, last);
+            let start = match known.filter(|_| is_linked) {
+                Some(known) => known.address - (known.offset - first),
+                None => {
+                    let after = next.checked_add(length);
+                    let after = after.and_then(|after| after.checked_next_multiple_of(ALIGNMENT));
+                    // Anonymous memory has addresses of its own, which may take all there are.
+                    let start = if after.is_some() { next } else { first };
+                    next = after.unwrap_or(next);
+                    start
+                }
+            };
             let id = part.mapping.len() as u64 + 1;
             of_image.insert(segment, Mapped { id, first, start });
             part.mapping.push(proto::Mapping {
@@ -191,6 +201,33 @@ fn mappings(profile: &Profile, strings: &mut Strings, part: &mut proto::Profile)
         all.push(of_image);
     }
     all
+}
+
+/// Returns the offset of the first page of a segment in its file, and the length of its pages. Of an unknown
+/// segment, the pages of its first to its last frame.
+fn pages(segment: Option<LoadSegment>, first: u64, last: u64) -> (u64, u64) {
+    let (first, end) = match segment {
+        Some(segment) => (segment.offset, segment.offset.saturating_add(segment.size)),
+        None => (first, last.saturating_add(1)),
+    };
+    let first = first / PAGE * PAGE;
+    (first, end.checked_next_multiple_of(PAGE).unwrap_or(end) - first)
+}
+
+/// Returns an address after all segments of a program where it is linked. None if a segment is unknown, or the
+/// segments overlap there.
+fn linked_end(program: &Image, segments: &BTreeMap<Option<usize>, (u64, u64)>) -> Option<u64> {
+    let mut ranges = Vec::new();
+    for (&segment, &(first, last)) in segments {
+        let known = program.load[segment?];
+        let (page, length) = pages(Some(known), first, last);
+        let start = known.address.checked_sub(known.offset - page)?;
+        ranges.push((start, start.checked_add(length)?));
+    }
+    ranges.sort_unstable();
+    let overlap = ranges.windows(2).any(|pair| pair[0].1 > pair[1].0);
+    let &(_, end) = ranges.last().filter(|_| !overlap)?;
+    end.checked_next_multiple_of(ALIGNMENT).filter(|&end| end < USER_SPACE)
 }
 
 /// Adds a location for each frame, and the functions.
