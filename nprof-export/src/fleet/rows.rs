@@ -8,7 +8,7 @@ use parquet::data_type::ByteArray;
 use super::id;
 use super::partition::Partition;
 use super::table::{Column, RUNS, Table};
-use crate::model::{Frame, Profile};
+use crate::model::{Frame, Profile, Run};
 
 /// Returns the tables of a partition. `frame_ids` are the ids of the profile's frames.
 pub(super) fn tables(
@@ -46,8 +46,20 @@ pub(super) fn tables(
     ]
 }
 
-/// Event, stack id, run, name of the thread, time.
+/// Event, stack id, number of the host and version, name of the thread, time.
 type RowKey = (u32, i64, u32, u32, i64);
+
+/// The sum of some samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    event: u32,
+    stack: i64,
+    origin: u32,
+    name: u32,
+    samples: u64,
+    weight: u64,
+    time: i64,
+}
 
 /// Returns a text as a value.
 fn text(value: &str) -> ByteArray {
@@ -64,44 +76,62 @@ fn signed(sum: u64) -> i64 {
     i64::try_from(sum).unwrap_or(i64::MAX)
 }
 
-fn samples_table(
-    profile: &Profile,
+fn samples_table<'p>(
+    profile: &'p Profile,
     partition: &Partition<'_>,
     stack_ids: &BTreeMap<Option<u32>, i64>,
 ) -> Table {
-    // Equal stacks are next to each other, which compresses best.
+    // Runs of one host and version share rows.
+    let mut origins: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    let origin_of = |run: &'p Run| (run.host.as_str(), run.version.as_str());
+    for run in &profile.runs {
+        let next = origins.len() as u32;
+        origins.entry(origin_of(run)).or_insert(next);
+    }
     let mut sums: BTreeMap<RowKey, (u64, u64)> = BTreeMap::new();
     for sample in &partition.samples {
         // Every stack of the partition has an id.
         let stack = stack_ids.get(&sample.stack).copied().unwrap_or_default();
-        let key = (sample.event, stack, sample.run, sample.name, sample.time);
+        let origin = origins[&origin_of(&profile.runs[sample.run as usize])];
+        let key = (sample.event, stack, origin, sample.name, sample.time);
         let (samples, weight) = sums.entry(key).or_default();
         *samples = samples.saturating_add(sample.count);
         *weight = weight.saturating_add(sample.weight);
     }
+    let row = |((event, stack, origin, name, time), (samples, weight))| Row {
+        event,
+        stack,
+        origin,
+        name,
+        samples,
+        weight,
+        time,
+    };
+    let mut rows: Vec<Row> = sums.into_iter().map(row).collect();
+    // Equal stacks are next to each other, and then equal numbers: only times differ in most rows, which
+    // compresses best.
+    rows.sort_unstable();
     let events: Vec<ByteArray> =
         profile.events.iter().map(|event| text(&escaped(&event.name))).collect();
-    let of_runs = |of: fn(&crate::model::Run) -> &str| -> Vec<ByteArray> {
-        profile.runs.iter().map(|run| text(of(run))).collect()
-    };
-    let (hosts, versions) = (of_runs(|run| &run.host), of_runs(|run| &run.version));
+    let mut hosts = vec![(ByteArray::default(), ByteArray::default()); origins.len()];
+    for ((host, version), number) in origins {
+        hosts[number as usize] = (text(host), text(version));
+    }
     let names: Vec<ByteArray> = profile.names.iter().map(|name| text(name)).collect();
-    let keys = || sums.keys();
-    let texts = |table: &[ByteArray], of: fn(&RowKey) -> u32| {
-        Column::Text(keys().map(|key| table[of(key) as usize].clone()).collect())
-    };
+    let texts = |of: &dyn Fn(&Row) -> ByteArray| Column::Text(rows.iter().map(of).collect());
+    let longs = |of: fn(&Row) -> i64| -> Vec<i64> { rows.iter().map(of).collect() };
     Table {
         name: "samples",
         times: &["time"],
         columns: vec![
-            ("event", texts(&events, |key| key.0)),
-            ("stack_id", Column::Distinct(keys().map(|key| key.1).collect())),
-            ("time", Column::Long(keys().map(|key| microseconds(key.4)).collect())),
-            ("host", texts(&hosts, |key| key.2)),
-            ("version", texts(&versions, |key| key.2)),
-            ("comm", texts(&names, |key| key.3)),
-            ("samples", Column::Long(sums.values().map(|sum| signed(sum.0)).collect())),
-            ("weight", Column::Long(sums.values().map(|sum| signed(sum.1)).collect())),
+            ("event", texts(&|row| events[row.event as usize].clone())),
+            ("stack_id", Column::Distinct(longs(|row| row.stack))),
+            ("time", Column::Long(longs(|row| microseconds(row.time)))),
+            ("host", texts(&|row| hosts[row.origin as usize].0.clone())),
+            ("version", texts(&|row| hosts[row.origin as usize].1.clone())),
+            ("comm", texts(&|row| names[row.name as usize].clone())),
+            ("samples", Column::Long(longs(|row| signed(row.samples)))),
+            ("weight", Column::Long(longs(|row| signed(row.weight)))),
         ],
     }
 }
