@@ -8,15 +8,18 @@ use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
 
 use anyhow::bail;
-use nprof_stream::{Event, EventId, ExtrasBuilder, Head, Measure, RunId, Sample, Step, Writer};
+use nprof_stream::{
+    Event, EventId, ExtrasBuilder, Head, Measure, RunId, Sample, Step, Writer, limits,
+};
 use rustc_hash::FxHasher;
 
 use super::error::Error;
 use super::mapped::MappedFiles;
 use crate::output::{Output, Place, TaskDef, plain_sample};
 
-/// The longest profile. Its mappings come last, so that all of it is read before the first sample.
-const MAX_BYTES: u64 = 256 << 20;
+/// The longest profile. Its mappings come last, so that all of it is read before the first sample. The rows of
+/// shortest lines take five times their bytes.
+const MAX_BYTES: u64 = 128 << 20;
 
 /// The line before the mappings.
 const MAPPINGS: &[u8] = b"MAPPED_LIBRARIES:";
@@ -251,11 +254,11 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Parses `0x1 0x2`.
+    /// Parses `0x1 0x2`, up to the depth of the deepest stack of a stream.
     fn addresses(&self, line: &[u8]) -> Result<Vec<u64>, Error> {
         let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let address = |word: &[u8]| u64::from_str_radix(text(word)?.strip_prefix("0x")?, 16).ok();
-        let addresses: Option<Vec<u64>> = words.map(address).collect();
+        let addresses: Option<Vec<u64>> = words.take(limits::DEPTH).map(address).collect();
         addresses.ok_or_else(|| self.error("an address is no hexadecimal number"))
     }
 }
