@@ -56,7 +56,8 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
     let inputs: Result<Vec<Input>, _> =
         args.inputs.operands().into_iter().map(stage::open).collect();
     let inputs = inputs?;
-    end_by_signals().context("cannot handle signals")?;
+    let screen = Screen::default();
+    end_by_signals(&screen).context("cannot handle signals")?;
     let live = Live::new(u64::try_from(args.window.as_nanos()).unwrap_or(u64::MAX));
     let shared = Arc::new(Mutex::new(Shared { live, failure: None }));
     let start = Instant::now();
@@ -69,7 +70,7 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
     let keyboard = Keyboard::open().context("the keyboard");
     let watched = keyboard.as_ref().map_or(Ok(()), |keyboard| {
-        watch(&mut terminal, keyboard, &shared, start, || reader.is_finished())
+        watch(&mut terminal, &screen, keyboard, &shared, start, || reader.is_finished())
     });
     let restored = ratatui::try_restore();
     // Errors are printed after the screen is left.
@@ -90,12 +91,30 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
     Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
 }
 
+/// Held by the thread that writes to the terminal.
+type Screen = Arc<Mutex<()>>;
+
+/// The number of times that a signal waits for a drawing to end, and the pause between them.
+const DRAWING_WAITS: u32 = 50;
+const DRAWING_PAUSE: Duration = Duration::from_millis(10);
+
 /// Ends the program by any of these signals as without a handler, and restores the terminal before that.
-fn end_by_signals() -> io::Result<()> {
+fn end_by_signals(screen: &Screen) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let screen = Arc::clone(screen);
     // Not a flag: the main thread may be busy with a large table.
     let end = move || {
         for signal in &mut signals {
+            // Kept to the end, so that nothing is drawn after the screen is left. A terminal that takes no
+            // output must not keep the program.
+            let mut drawn = screen.try_lock();
+            for _ in 0..DRAWING_WAITS {
+                if drawn.is_ok() {
+                    break;
+                }
+                thread::sleep(DRAWING_PAUSE);
+                drawn = screen.try_lock();
+            }
             // The terminal may be closed.
             let _ = ratatui::try_restore();
             let _ = execute!(io::stdout(), Show);
@@ -137,6 +156,7 @@ fn read_stream(
 /// Draws and handles keys until the user leaves, the terminal hangs up, or the stream cannot be read.
 fn watch(
     terminal: &mut DefaultTerminal,
+    screen: &Screen,
     keyboard: &Keyboard,
     shared: &Mutex<Shared>,
     start: Instant,
@@ -162,6 +182,7 @@ fn watch(
             }
         }
         if is_changed {
+            let _drawing = screen.lock().unwrap_or_else(PoisonError::into_inner);
             terminal.draw(|frame| draw(frame, &state)).context("the terminal")?;
         }
         if begun >= due {

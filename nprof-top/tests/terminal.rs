@@ -84,8 +84,12 @@ fn signals_restore_the_terminal() {
         let command = format!("stty -g > before\n{SHOW}\necho status $?\nstty -g > after");
         let mut terminal = Terminal::new(&shell, 80, 10, &command);
         terminal.wait(|screen| screen.contains("[recording ended]"));
+        // The screen changes with each key.
+        terminal.press(&"?x".repeat(500));
         shell.run(&format!("kill -{signal} $(cat pid)")).quiet();
         let after = left(terminal, 0);
+        // Nothing is drawn after the screen is left.
+        assert!(!after.replace("\x1b[?25h", "").contains('\x1b'), "{signal}: {after:?}");
         let status = format!("status {}", 128 + number);
         // The cursor is visible again.
         assert!(after.contains("\x1b[?25h") && after.contains(&status), "{signal}: {after}");
