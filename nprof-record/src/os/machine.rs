@@ -5,11 +5,23 @@ use std::ops::RangeInclusive;
 
 use crate::arch;
 
-/// Returns the online CPUs; CPU 0 if the list cannot be read.
+/// Returns the online CPUs; CPU 0 if they cannot be read.
 pub(crate) fn online_cpus() -> Vec<u32> {
     let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let cpus = cpu_list(list.trim());
+    let mut cpus = cpu_list(list.trim());
+    if cpus.is_empty() {
+        // A root directory that was changed often has no /sys. Events of CPU 0 alone would miss a program
+        // that runs on another CPU.
+        cpus = cpus_of_stat(&fs::read_to_string("/proc/stat").unwrap_or_default());
+    }
     if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// Returns the CPUs of /proc/stat, which has lines of online ones.
+fn cpus_of_stat(stat: &str) -> Vec<u32> {
+    let names = stat.lines().filter_map(|line| line.split_whitespace().next()?.strip_prefix("cpu"));
+    // The first line has the sums of all.
+    names.filter_map(|number| number.parse().ok()).collect()
 }
 
 /// The largest believed number of CPUs; the kernel's NR_CPUS is at most 8192 on x86-64.
@@ -47,6 +59,13 @@ pub(crate) fn cpu_model() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stat_lists_cpus() {
+        let stat = "cpu  9 0 8\ncpu0 4 0 4\ncpu10 5 0 4\nintr 7 cpu3\nctxt 8\n";
+        assert_eq!(cpus_of_stat(stat), [0, 10]);
+        assert_eq!(cpus_of_stat(""), [] as [u32; 0]);
+    }
 
     #[test]
     fn parses_cpu_lists() {
