@@ -1,5 +1,6 @@
 //! The messages of cargo in JSON: the executables that it built. Pure.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -24,6 +25,8 @@ pub(super) struct Built {
     pub(super) executables: Vec<Executable>,
     /// The directories with libraries that build scripts have made.
     pub(super) library_paths: Vec<PathBuf>,
+    /// The directories of the shared libraries that cargo built.
+    pub(super) shared_libraries: BTreeSet<PathBuf>,
 }
 
 impl Built {
@@ -34,7 +37,10 @@ impl Built {
         let messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         for message in messages {
             match message["reason"].as_str() {
-                Some("compiler-artifact") => built.executables.extend(executable(&message, kind)),
+                Some("compiler-artifact") => {
+                    built.executables.extend(executable(&message, kind));
+                    built.shared_libraries.extend(shared_libraries(&message));
+                }
                 Some("build-script-executed") => {
                     let paths = message["linked_paths"].as_array().into_iter().flatten();
                     built.library_paths.extend(paths.filter_map(Value::as_str).map(library_path));
@@ -54,9 +60,13 @@ impl Built {
         let directory = executable.path.parent().unwrap_or(Path::new(""));
         let is_below = directory.ends_with("deps") || directory.ends_with("examples");
         let profile = directory.parent().filter(|_| is_below).unwrap_or(directory);
-        let is_own = |path: &&PathBuf| path.starts_with(profile.join("build"));
+        // By its last names only: cargo's `build-dir` may be another directory than that of programs.
+        let scripts = Path::new(profile.file_name().unwrap_or_default()).join("build");
+        let is_own = |path: &&PathBuf| path.ancestors().any(|part| part.ends_with(&scripts));
         let mut paths: Vec<PathBuf> = self.library_paths.iter().filter(is_own).cloned().collect();
-        paths.extend([profile.to_owned(), profile.join("deps")]);
+        let own = [profile.to_owned(), profile.join("deps")];
+        let others = self.shared_libraries.iter().filter(|path| !own.contains(path)).cloned();
+        paths.extend(own.iter().cloned().chain(others));
         paths
     }
 }
@@ -73,6 +83,14 @@ fn executable(message: &Value, kind: Kind) -> Option<Executable> {
         package: manifest.parent()?.to_owned(),
         package_id: message["package_id"].as_str()?.to_owned(),
     })
+}
+
+/// Returns the directories of a shared library. Those of macros are for the compiler.
+fn shared_libraries(message: &Value) -> impl Iterator<Item = PathBuf> {
+    let kinds = message["target"]["kind"].as_array().into_iter().flatten();
+    let is_shared = kinds.filter_map(Value::as_str).any(|kind| kind == "dylib" || kind == "cdylib");
+    let files = message["filenames"].as_array().into_iter().flatten().filter(move |_| is_shared);
+    files.filter_map(|file| Some(Path::new(file.as_str()?).parent()?.to_owned()))
 }
 
 /// Returns a path without its kind, as in `native=/path`.
@@ -114,5 +132,23 @@ not JSON
             assert_eq!(libraries, expected.map(|path| Path::new("/p/target/release").join(path)));
         }
         assert_eq!(Built::parse(OUTPUT, Kind::Bench).executables, []);
+    }
+
+    #[test]
+    fn libraries_of_another_build_directory_are_found() {
+        let output = r#"{"reason":"compiler-artifact","target":{"kind":["dylib"],"name":"dy"},"filenames":["/b/release/deps/libdy.so"],"executable":null}
+{"reason":"compiler-artifact","target":{"kind":["proc-macro"],"name":"mac"},"filenames":["/b/debug/deps/libmac.so"],"executable":null}
+"#;
+        let output =
+            output.to_owned() + &OUTPUT.replace("/p/target/release/build", "/b/release/build");
+        let built = Built::parse(&output, Kind::Bin);
+        let libraries = built.library_paths_of(&built.executables[0]);
+        let expected = [
+            "/b/release/build/lib-1/out",
+            "/p/target/release",
+            "/p/target/release/deps",
+            "/b/release/deps",
+        ];
+        assert_eq!(libraries, expected.map(Path::new));
     }
 }
