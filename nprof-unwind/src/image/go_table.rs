@@ -21,6 +21,9 @@ const MAGIC_1_20: [u8; 8] = [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8];
 /// The most functions of one table. Large programs have 200,000.
 const FUNCTIONS_MAX: u64 = 1 << 22;
 
+/// The most values of one function, so that a look-up in a crafted table ends soon. Large functions have a thousand.
+const VALUES_MAX: usize = 1 << 20;
+
 /// The bytes of an entry of the list of functions: the distance of the function from the text, and the
 /// place of its record.
 const ENTRY_BYTES: usize = 8;
@@ -91,7 +94,7 @@ impl GoTable {
         bytes.get(list..)?.get(..functions * ENTRY_BYTES)?;
         let mut table = Self { bytes, text, functions, names, values, list, flags };
         if table.text == 0 {
-            // The dynamic linker fills it in.
+            // The dynamic linker fills it in; since Go 1.26 it stays 0.
             let mut all = (0..functions).filter_map(|index| table.function(index));
             let start = all.find(|function| function.name == ENTRY)?.start;
             table.text = entry.0.checked_sub(start)?;
@@ -176,14 +179,12 @@ impl GoTable {
     fn frame_size(&self, values: usize, distance: u64) -> Option<u64> {
         let mut rest = self.bytes.get(values..)?;
         let (mut end, mut size) = (0_u64, -1_i32);
-        let mut is_first = true;
-        loop {
+        for index in 0..VALUES_MAX {
             let difference = varint(&mut rest)?;
             // A difference of 0 is the end mark, except in the first pair.
-            if difference == 0 && !is_first {
+            if difference == 0 && index > 0 {
                 return None;
             }
-            is_first = false;
             // Zigzag encoding: the lowest bit is the sign.
             let sign = (difference & 1).wrapping_neg();
             size = size.wrapping_add((sign ^ (difference >> 1)).cast_signed());
@@ -192,6 +193,7 @@ impl GoTable {
                 return u64::try_from(size).ok();
             }
         }
+        None
     }
 
     /// Reads a number of 32 bits.
@@ -201,18 +203,18 @@ impl GoTable {
     }
 }
 
-/// Reads a number of 32 bits with seven in each byte; Go drops higher bits.
+/// Reads a number of 32 bits with seven in each byte, so that it has at most five.
 fn varint(bytes: &mut &[u8]) -> Option<u32> {
     let mut number = 0_u32;
-    for shift in (0..).step_by(7) {
+    for shift in (0..u32::BITS).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
         *bytes = rest;
-        number |= u32::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        number |= u32::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
-            break;
+            return Some(number);
         }
     }
-    Some(number)
+    None
 }
 
 #[cfg(test)]
@@ -297,6 +299,19 @@ mod tests {
         let entry = bytes.windows(4).position(|bytes| bytes == b"_rt0").expect("its name");
         bytes[entry] = b'x';
         assert!(GoTable::read(bytes.into(), ImageAddress(TEXT)).is_none());
+    }
+
+    #[test]
+    fn numbers_and_values_without_an_end_are_none() {
+        assert_eq!(varint(&mut &[0xff, 0xff, 0xff, 0xff, 0x0f][..]), Some(u32::MAX));
+        assert_eq!(varint(&mut &[0x80; 6][..]), None);
+        let mut bytes = table(TEXT, MAGIC_1_20);
+        bytes.extend([2, 0].repeat(2 * VALUES_MAX));
+        bytes.extend([2, 1]);
+        let found = GoTable::read(bytes.into(), ImageAddress(TEXT)).expect("one");
+        let end = found.bytes.len();
+        assert_eq!(found.frame_size(end - 4, 0), Some(1));
+        assert_eq!(found.frame_size(end - 2 - 4 * VALUES_MAX, 0), None);
     }
 
     #[test]
