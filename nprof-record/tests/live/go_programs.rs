@@ -19,7 +19,7 @@ const SOURCE: &str = r#"
         for i := 0; i < 2; i++ {
             go func() {
                 n := 0
-                for i := 0; i < 12; i++ { n += fib(30); if tree(15) == nil { n++ } }
+                for i := 0; i < 60; i++ { n += fib(30); if tree(15) == nil { n++ } }
                 done <- n
             }()
         }
