@@ -1,6 +1,7 @@
 //! The processes, their memory, and the kernel: they give an address its image, and a sample its task.
 
 use std::io::{self, Write};
+use std::rc::Rc;
 
 use nprof_object::RuntimeAddress;
 use nprof_stream::{ImageKind, Mark};
@@ -28,7 +29,8 @@ const KERNEL_PID: u32 = u32::MAX;
 struct Thread {
     pid: u32,
     time: u64,
-    comm: Vec<u8>,
+    /// Shared with its children: a hostile file names many after one long name.
+    comm: Rc<[u8]>,
     parent: u32,
     /// Its number in the output. None without a sample so far.
     number: Option<u32>,
@@ -49,8 +51,8 @@ pub(super) struct Machine {
     image_numbers: FxHashMap<(ImageDef, Option<u64>), u32>,
     /// The number of images that the output knows.
     defined: usize,
-    /// The paths of the images that processes execute, by process id.
-    programs: FxHashMap<u32, Vec<u8>>,
+    /// The paths of the images that processes execute, by process id, shared as names are.
+    programs: FxHashMap<u32, Rc<[u8]>>,
     /// By thread id.
     threads: FxHashMap<u32, Thread>,
     /// The number of threads by process.
@@ -93,21 +95,22 @@ impl Machine {
                 }
             }
             Content::Comm { pid, tid, name, is_exec, executed } => {
+                let mut output = output;
+                // An earlier exec, whose file is not that of this one.
+                if let Some(output) = &mut output {
+                    self.write_exec(tid, output)?;
+                }
                 // The mappings of the executed file follow.
                 if is_exec {
                     self.spaces.clear(pid);
                     match executed {
-                        Some(path) => self.programs.insert(pid, path),
+                        Some(path) => self.programs.insert(pid, path.into()),
                         None => self.programs.remove(&pid),
                     };
                 }
-                let Some(output) = output else {
-                    self.thread(time, pid, tid).comm = name;
-                    return Ok(());
-                };
-                self.write_exec(tid, output)?;
                 let thread = self.thread(time, pid, tid);
-                thread.comm.clone_from(&name);
+                thread.comm = name.as_slice().into();
+                let Some(output) = output else { return Ok(()) };
                 match thread.number {
                     Some(_) if is_exec => thread.exec = Some(time),
                     Some(number) => output.rename(time, number, &name)?,
@@ -159,7 +162,7 @@ impl Machine {
     fn write_exec<W: Write>(&mut self, tid: u32, output: &mut Output<W>) -> io::Result<()> {
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(()) };
         let (Some(time), Some(number)) = (thread.exec.take(), thread.number) else { return Ok(()) };
-        let exe = self.programs.get(&thread.pid).map_or(&[][..], Vec::as_slice);
+        let exe = self.programs.get(&thread.pid).map_or(&[][..], |path| path);
         output.execute(time, number, &thread.comm, exe)
     }
 
@@ -169,7 +172,7 @@ impl Machine {
             // As perf names threads without a name.
             let comm = if tid == 0 { b"swapper".to_vec() } else { format!(":{tid}").into_bytes() };
             let parent = if tid == pid { 0 } else { pid };
-            Thread { pid, time, comm, parent, number: None, exec: None }
+            Thread { pid, time, comm: comm.into(), parent, number: None, exec: None }
         })
     }
 
@@ -207,8 +210,9 @@ impl Machine {
         if let Some(number) = thread.number {
             return Ok(number);
         }
-        let comm = thread.comm.clone();
-        let exe = self.programs.get(&pid).filter(|_| pid == tid).cloned().unwrap_or_default();
+        let comm = thread.comm.to_vec();
+        let program = self.programs.get(&pid).filter(|_| pid == tid);
+        let exe = program.map_or(Vec::new(), |path| path.to_vec());
         let number = output.task(TaskDef { time, pid, tid, parent, comm, exe });
         self.thread(time, pid, tid).number = Some(number);
         Ok(number)
@@ -234,7 +238,7 @@ impl Machine {
         // address: the program is the first one there, too.
         if kind == ImageKind::Elf {
             let path = &self.images[image as usize].path;
-            self.programs.entry(pid).or_insert_with(|| path.clone());
+            self.programs.entry(pid).or_insert_with(|| path.as_slice().into());
         }
         let mapping = Mapping { end: start.saturating_add(length), bias, image };
         match is_kernel {

@@ -170,6 +170,10 @@ fn executed_file_is_the_first_one_that_is_mapped() {
     // The exec of a file that was not mapped.
     recording.event(3, exec, 14, &[7, 7], b"none");
     recording.sample(15, 7, 1, &[USER, 0x1010]);
+    // The same without a sample before the next exec.
+    recording.event(3, exec, 16, &[7, 7], b"short");
+    recording.event(3, exec, 17, &[7, 7], b"last");
+    recording.event(10, 2, 18, &mapping, b"/bin/last");
     let (_, text) = imported(&recording.0).expect("it is valid");
     let lines: Vec<&str> =
         text.lines().filter(|line| line.starts_with("T\t") || line.starts_with("X\t")).collect();
@@ -179,6 +183,8 @@ fn executed_file_is_the_first_one_that_is_mapped() {
         "T\t2\t8\t8\t8\t0\tlate\texe=/bin/late",
         "X\t11\t2\texec\tnext\texe=/bin/next",
         "X\t14\t1\texec\tnone",
+        "X\t16\t1\texec\tshort",
+        "X\t17\t1\texec\tlast\texe=/bin/last",
     ];
     assert_eq!(lines, expected);
 }
