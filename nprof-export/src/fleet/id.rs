@@ -82,12 +82,21 @@ pub(super) fn of_runs(runs: &BTreeSet<u64>) -> String {
 
 /// True if a file of this name may have one of the runs.
 pub(super) fn may_have(name: &str, runs: &BTreeSet<u64>) -> bool {
-    let Some((_, listed)) = name.split_once('-') else { return true };
+    let Some(listed) = listed(name) else { return true };
     let is_listed = |run: u64| {
         let digits = digits(run);
-        listed.as_bytes().chunks(DIGITS).any(|other| other == digits.as_bytes())
+        listed.chunks(DIGITS).any(|other| other == digits.as_bytes())
     };
     runs.iter().any(|&run| is_listed(run))
+}
+
+/// Returns the digits of the runs in a name. None if it has none, as the names of other programs, which may
+/// have joined files.
+fn listed(name: &str) -> Option<&[u8]> {
+    let (hash, listed) = name.split_once('-')?;
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_ours = hash.len() == 16 && !listed.is_empty() && listed.len() % DIGITS == 0;
+    (is_ours && hash.bytes().chain(listed.bytes()).all(is_digit)).then_some(listed.as_bytes())
 }
 
 fn digits(run: u64) -> String {
@@ -106,6 +115,11 @@ mod tests {
         assert!(may_have(&name, &runs(&[9, 7])));
         assert!(may_have(&name, &runs(&[0x12_3456_789a])));
         assert!(!may_have(&name, &runs(&[9, 0x75678])));
+        for other in
+            ["part-00000", "compacted-2026-11-22", "0123456789abcdef-", "0123456789abcdef-00000g"]
+        {
+            assert!(may_have(other, &runs(&[9])), "{other}");
+        }
         let many: BTreeSet<u64> = (0..=RUNS_IN_NAME as u64).collect();
         assert!(may_have(&of_runs(&many), &runs(&[1000])));
         assert!(of_runs(&(1..=RUNS_IN_NAME as u64).collect()).len() < 240);
