@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -56,7 +57,7 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
     let inputs: Result<Vec<Input>, _> =
         args.inputs.operands().into_iter().map(stage::open).collect();
     let inputs = inputs?;
-    let screen = Screen::default();
+    let screen = Arc::new(Screen::default());
     end_by_signals(&screen).context("cannot handle signals")?;
     let live = Live::new(u64::try_from(args.window.as_nanos()).unwrap_or(u64::MAX));
     let shared = Arc::new(Mutex::new(Shared { live, failure: None }));
@@ -91,29 +92,36 @@ fn work(args: &Args) -> anyhow::Result<Outcome> {
     Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
 }
 
-/// Held by the thread that writes to the terminal.
-type Screen = Arc<Mutex<()>>;
+/// The right to write to the terminal.
+#[derive(Debug, Default)]
+struct Screen {
+    /// Held by the thread that writes.
+    writing: Mutex<()>,
+    /// True after a signal: no drawing begins any more, however often the screen changes.
+    is_ending: AtomicBool,
+}
 
 /// The number of times that a signal waits for a drawing to end, and the pause between them.
-const DRAWING_WAITS: u32 = 50;
+const DRAWING_WAITS: u32 = 500;
 const DRAWING_PAUSE: Duration = Duration::from_millis(10);
 
 /// Ends the program by any of these signals as without a handler, and restores the terminal before that.
-fn end_by_signals(screen: &Screen) -> io::Result<()> {
+fn end_by_signals(screen: &Arc<Screen>) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let screen = Arc::clone(screen);
     // Not a flag: the main thread may be busy with a large table.
     let end = move || {
         for signal in &mut signals {
+            screen.is_ending.store(true, Ordering::Release);
             // Kept to the end, so that nothing is drawn after the screen is left. A terminal that takes no
             // output must not keep the program.
-            let mut drawn = screen.try_lock();
+            let mut drawn = screen.writing.try_lock();
             for _ in 0..DRAWING_WAITS {
                 if drawn.is_ok() {
                     break;
                 }
                 thread::sleep(DRAWING_PAUSE);
-                drawn = screen.try_lock();
+                drawn = screen.writing.try_lock();
             }
             // The terminal may be closed.
             let _ = ratatui::try_restore();
@@ -182,8 +190,10 @@ fn watch(
             }
         }
         if is_changed {
-            let _drawing = screen.lock().unwrap_or_else(PoisonError::into_inner);
-            terminal.draw(|frame| draw(frame, &state)).context("the terminal")?;
+            let _drawing = screen.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            if !screen.is_ending.load(Ordering::Acquire) {
+                terminal.draw(|frame| draw(frame, &state)).context("the terminal")?;
+            }
         }
         if begun >= due {
             due = Instant::now() + INTERVAL.max(begun.elapsed() * REST);
