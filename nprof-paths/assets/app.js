@@ -34,7 +34,7 @@ function later() {
 // Returns a part of the selected samples in per cent, with its margin of error.
 function part_text(part) {
   const { z } = profile.events[state.event];
-  return `${percent(share(part, sums.whole))} %${marginText(part, sums.whole, z, ' ± ')}`;
+  return `${share_text(part, sums.whole)} %${marginText(part, sums.whole, z, ' ± ')}`;
 }
 
 function unit() { return profile.events[state.event].unit; }
@@ -179,7 +179,7 @@ function find() {
     if (isFound) weight += sums.all.weight[n];
     n = isFound ? tree.end[n] : n + 1;
   }
-  byId('matches').textContent = percent(share({ weight }, sums.whole)) + ' %';
+  byId('matches').textContent = share_text({ weight }, sums.whole) + ' %';
 }
 
 function chip(text, remove) {

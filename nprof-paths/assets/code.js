@@ -157,7 +157,7 @@ class CodeView {
       .sort((a, b) => totals.get(b).weight - totals.get(a).weight || a.first - b.first);
     this.list.replaceChildren();
     for (const found of this.ordered) {
-      const text = `${percent(share(totals.get(found), this.whole))} %  ${words[found.name]}`;
+      const text = `${share_text(totals.get(found), this.whole)} %  ${words[found.name]}`;
       add(this.list, 'option', '', text).value = functions.indexOf(found);
     }
   }
@@ -229,7 +229,7 @@ class CodeView {
     const cell = add(element, 'div', 'cell c-self');
     if (sum.samples > 0) {
       add(cell, 'i').style.width = 100 * share(sum, this.whole) + '%';
-      cell.append(percent(share(sum, this.whole)));
+      cell.append(share_text(sum, this.whole));
       add(cell, 'small', '', marginText(sum, this.whole, this.z, ''));
     }
     add(element, 'div', 'cell c-samples', sum.samples > 0 ? count(sum.samples) : '');

@@ -14,9 +14,9 @@ function function_columns({ names, images, image_of }, shown) {
     return weight[b] - weight[a] || a - b;
   };
   const draw_share = (key) => (cell, f) => {
-    const { sums, z } = shown(), sum = sums[key].at(f), part = share(sum, sums.whole);
-    add(cell, 'i').style.width = 100 * part + '%';
-    cell.append(percent(part));
+    const { sums, z } = shown(), sum = sums[key].at(f);
+    add(cell, 'i').style.width = 100 * share(sum, sums.whole) + '%';
+    cell.append(share_text(sum, sums.whole));
     add(cell, 'small', '', marginText(sum, sums.whole, z, ''));
   };
   return [

@@ -37,7 +37,19 @@ function effective(part, whole) {
 }
 
 function percent(fraction) {
-  return (100 * fraction).toFixed(2);
+  return decimals(100 * fraction);
+}
+
+// Returns the share of a part in per cent, as nprof-flat prints it.
+function share_text(part, whole) {
+  return decimals(whole.weight > 0 ? Math.min(100 * part.weight / whole.weight, 100) : 0);
+}
+
+// Returns a number that is not negative with two decimals. Of two equally near ones it takes the even one, as
+// the tables do and toFixed does not.
+function decimals(number) {
+  const lower = Math.floor(100 * number), isMiddle = 8 * number % 2 === 1;
+  return (isMiddle && lower % 2 === 0 ? lower / 100 : number).toFixed(2);
 }
 
 // Returns an amount in the unit of an event.
