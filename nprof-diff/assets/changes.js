@@ -1,10 +1,11 @@
 // Colours of changes, and numbers as nprof-diff prints them.
 
 class Changes extends Palette {
-  // The largest change of a path has the full colour.
+  // The largest change of a path has the full colour; without a change, the largest difference.
   constructor(tree) {
     super();
-    this.full = tree.shade.reduce((max, shade) => Math.max(max, Math.abs(shade)), 1e-6);
+    const largest = (values) => values.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
+    this.full = largest(tree.shade) || largest(tree.base.map((share, n) => tree.new[n] - share)) || 1;
   }
 
   fill(tree, n) {

@@ -93,6 +93,9 @@ fn compare(
     let mut warnings = warnings::of_comparison(base, new, event, row_kind, &diff);
     warnings.extend(warnings::of_unmatched_keys(&diff, keys, row_kind));
     warnings.extend_from_slice(&inputs.warnings);
+    let others = paths.iter().flat_map(|paths| &paths.warnings);
+    let others = others.filter(|warning| !inputs.warnings.contains(warning));
+    warnings.extend(others.map(|warning| format!("call paths: {warning}")));
     let rename_candidates = rename_candidates::propose(&diff, keys, row_kind);
     let report = DiffReport {
         row_kind,

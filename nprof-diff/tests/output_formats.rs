@@ -44,6 +44,27 @@ fn folded_stacks_have_two_columns_with_equal_sums() {
 }
 
 #[test]
+fn page_of_many_functions_is_below_2_mb() {
+    let directory = TempDir::new().unwrap();
+    let names: Vec<String> = (0..16_000).map(|number| format!("{:060}::f_{number}", 0)).collect();
+    for (id, name) in [(1, "a"), (2, "b")] {
+        let samples = (0..).map(|number| 1 + number * id % 1000);
+        let functions: Vec<(&str, u64)> = names.iter().map(|name| &name[..]).zip(samples).collect();
+        Run::new(id, &functions).save(directory.path(), name);
+    }
+    let page = diff(directory.path(), "--format html a b").stdout;
+    assert!((1_000_000..2_000_000).contains(&page.len()), "{}", page.len());
+    // The caller of all functions has a row and a path, too.
+    for note in [
+        "11001 further functions are not on this page",
+        "1001 call paths with smaller shares are not on this page",
+        "long names are cut in the middle",
+    ] {
+        assert!(page.contains(note), "{note}");
+    }
+}
+
+#[test]
 fn folded_stacks_of_unequal_samples_have_weights() {
     let directory = TempDir::new().unwrap();
     // Samples of parse weigh three times as much as those of idle. Both sides have equal shares.

@@ -19,9 +19,9 @@ use crate::print::page::tree::{Node, heaviest};
 use crate::print::report::{DiffPaths, DiffReport};
 use crate::print::text::{confidence, min_growth};
 
-/// The most functions and paths: a page of them has less than 2 MB.
-const MAX_FUNCTIONS: usize = 8_000;
-const MAX_PATHS: usize = 30_000;
+/// The most functions and paths: with them and long names, a page has less than 2 MB.
+const MAX_FUNCTIONS: usize = 5_000;
+const MAX_PATHS: usize = 15_000;
 
 /// The length of the names of functions, of images, and of facts and notes.
 const FUNCTION_BYTES: usize = 500_000;
@@ -195,7 +195,7 @@ fn notes(report: &DiffReport<'_>) -> Vec<String> {
 fn left_out(report: &DiffReport<'_>, rows: usize, nodes: usize) -> Vec<String> {
     let functions = report.diff.rows.len() - rows;
     let paths = report.paths.as_ref().map_or(0, |paths| paths.diff.rows.len() - nodes);
-    [(functions, "functions with smaller changes"), (paths, "call paths with smaller shares")]
+    [(functions, "further functions"), (paths, "call paths with smaller shares")]
         .into_iter()
         .filter(|(number, _)| *number > 0)
         .map(|(number, rows)| format!("{number} {rows} are not on this page"))

@@ -15,11 +15,9 @@ pub(super) const CHANGES: [RowChange; 6] = [
     RowChange::Same,
 ];
 
-/// The parts of a share in the script: millionths of a per cent, as in the machine formats.
-const SHARE_PARTS: f64 = 1e8;
-
-/// The parts of q in the script.
-const Q_PARTS: f64 = 1e6;
+/// The decimals of shares in per cent, and of q, in the table and on the page.
+const SHARE_DECIMALS: usize = 2;
+const Q_DECIMALS: usize = 4;
 
 /// Appends a row: its change and the metrics that changed, total, and self if it differs; of functions also samples and amounts.
 pub(super) fn push_row(numbers: &mut Numbers, row: &Row, is_function: bool) {
@@ -44,23 +42,75 @@ pub(super) fn push_row(numbers: &mut Numbers, row: &Row, is_function: bool) {
 }
 
 fn push_metric(numbers: &mut Numbers, metric: &Metric, is_function: bool) {
-    push_estimate(numbers, &metric.share.estimate, SHARE_PARTS);
-    numbers.push((metric.corrected.q * Q_PARTS).round() as u64);
+    push_estimate(numbers, &metric.share.estimate, |share| {
+        millionths(100.0 * share, SHARE_DECIMALS)
+    });
+    numbers.push(q_millionths(metric.corrected.q) as u64);
     if !is_function {
         return;
     }
     numbers.push(metric.base.samples);
     numbers.push(metric.new.samples);
     if let Some(amount) = &metric.amount {
-        push_estimate(numbers, &amount.estimate, 1.0);
+        push_estimate(numbers, &amount.estimate, |amount| amount.round() as i64);
     }
 }
 
-fn push_estimate(numbers: &mut Numbers, estimate: &Estimate, parts: f64) {
-    let part = |value: f64| (value * parts).round();
-    numbers.push(part(estimate.base) as u64);
-    numbers.push(part(estimate.new) as u64);
+fn push_estimate(numbers: &mut Numbers, estimate: &Estimate, whole: impl Fn(f64) -> i64) {
+    numbers.push(whole(estimate.base) as u64);
+    numbers.push(whole(estimate.new) as u64);
     for value in [estimate.difference(), estimate.low, estimate.high] {
-        numbers.push_signed(part(value) as i64);
+        numbers.push_signed(whole(value));
+    }
+}
+
+/// Returns a number in millionths, which the script rounds to the same decimals as the table.
+fn millionths(number: f64, decimals: usize) -> i64 {
+    let nearest = (number * 1e6).round() as i64;
+    let last_digit = 10_i64.pow(6 - decimals as u32);
+    if nearest.abs() % last_digit != last_digit / 2 {
+        return nearest;
+    }
+    // In the middle between two numbers of the table, the script might choose the other one.
+    let printed: f64 = format!("{number:.decimals$}").parse().unwrap_or(number);
+    if printed > number { nearest + 1 } else { nearest - 1 }
+}
+
+/// Returns q in millionths; it stays below 0.0001 if it is, which is not printed as a number.
+fn q_millionths(q: f64) -> i64 {
+    let rounded = millionths(q, Q_DECIMALS);
+    if q < 0.0001 { rounded.min(99) } else { rounded }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::print::text::q_value;
+
+    /// Returns a number as the script has it, rounded as JavaScript does: away from 0 in the middle.
+    fn shown(millionths: i64, decimals: usize) -> f64 {
+        let last_digit = 10_f64.powi(6 - decimals as i32);
+        (millionths as f64 / last_digit).round() * last_digit / 1e6
+    }
+
+    #[test]
+    fn decimals_are_those_of_the_table() {
+        // Of equally near numbers the table has the even one. The others are in the middle only when they
+        // are rounded to millionths.
+        for number in [0.125, -0.125, 0.375, 2.625, 12.344_999_7, -12.345_000_3, 99.995, 0.0] {
+            let printed: f64 = format!("{number:.2}").parse().unwrap();
+            let millionths = millionths(number, 2);
+            assert!((shown(millionths, 2) - printed).abs() < 1e-9, "{number}: {millionths}");
+            assert!((millionths as f64 - number * 1e6).abs() < 2.0, "{number}: {millionths}");
+        }
+        for q in [0.031_25, 0.012_349_6, 0.012_350_4, 0.5, 1.0] {
+            let printed: f64 = q_value(q).parse().unwrap();
+            assert!((shown(q_millionths(q), 4) - printed).abs() < 1e-9, "{q}");
+        }
+        for q in [0.0, 1e-9, 0.000_05, 0.000_099_999_9] {
+            assert_eq!(q_value(q), "<0.0001");
+            assert!((0..100).contains(&q_millionths(q)), "{q}");
+        }
+        assert_eq!(q_millionths(0.0001), 100);
     }
 }
