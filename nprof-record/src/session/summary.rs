@@ -92,7 +92,7 @@ const LOW_COVERAGE: f64 = 0.95;
 /// processes of 20 ms have 95 %, a single process 99.9 %.
 const LOW_COVERAGE_INHERITED: f64 = 0.98;
 
-/// The share of time in which no recorded task ran from which on this is stated, and the shortest time.
+/// The smallest share of time without a running task that is stated, and the shortest time.
 const WAITED: f64 = 0.9;
 const WAITED_MIN_NS: u64 = 100_000_000;
 

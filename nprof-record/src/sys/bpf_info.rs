@@ -23,7 +23,7 @@ struct ObjectInfo {
     info: u64,
 }
 
-/// Returns how often a program was not run since another one ran on the same CPU.
+/// Returns how often a program was not run because another one ran on the same CPU.
 ///
 /// # Errors
 ///
@@ -32,8 +32,8 @@ pub(crate) fn program_misses(program: &File) -> io::Result<u64> {
     word_of_info::<{ PROGRAM_MISSES + 8 }>(program, PROGRAM_MISSES)
 }
 
-/// Returns how often a link to functions of the kernel was not followed since the kernel traced another
-/// one on the same CPU.
+/// Returns how often a link to functions of the kernel was not followed because the kernel traced another
+/// function on the same CPU.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! A function of this program and one of the kernel whose calls are counted, to measure the time that it
-//! takes.
+//! A function of this program and one of the kernel whose calls are counted, to measure the time that
+//! counting takes.
 
 /// Returns at once. Its first instruction is one that the kernel emulates, as those of the functions
 /// that `nprof-symbolize --entries` lists.

@@ -45,7 +45,7 @@ fn limit(names: &[String], budget: usize) -> usize {
     usize::MAX
 }
 
-/// Returns the begin and the end of a name, with at most this length in a page.
+/// Returns the beginning and the end of a name, with at most this length in a page.
 fn cut(name: &str, bytes: usize) -> String {
     let half = bytes.saturating_sub(text_bytes("…")) / 2;
     let fitting = |characters: &mut dyn Iterator<Item = char>| -> Vec<char> {

@@ -120,7 +120,7 @@ impl RunningKernel {
     }
 }
 
-/// Returns the name in brackets of the kernel or a module. None if it is none.
+/// Returns the name in brackets of the kernel or a module. None for other paths.
 pub(super) fn module_name(path: &[u8]) -> Option<&str> {
     let name = path.strip_prefix(b"[")?.strip_suffix(b"]")?;
     let name = std::str::from_utf8(name).ok()?;

@@ -67,7 +67,7 @@ impl KernelSymbols {
     }
 }
 
-/// Returns the name in brackets of the kernel or a module. None if a path is none.
+/// Returns the name in brackets of the kernel or a module. None for other paths.
 pub(super) fn image_name(path: &[u8]) -> Option<&str> {
     let name = std::str::from_utf8(path.strip_prefix(b"[")?.strip_suffix(b"]")?).ok()?;
     // It becomes part of a path.

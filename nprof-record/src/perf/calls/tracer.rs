@@ -74,7 +74,7 @@ pub(crate) struct CallTracer {
     /// The threads that close links.
     closing: RefCell<Vec<JoinHandle<()>>>,
     overflows: RefCell<Vec<u64>>,
-    /// The calls that links missed which are closed.
+    /// The calls that closed links missed.
     link_misses: Cell<u64>,
     rates: RefCell<Rates>,
     /// The samples of all slices but this.
@@ -223,8 +223,8 @@ impl CallTracer {
         }
     }
 
-    /// Returns the calls of functions of the kernel that were not counted, because they came while a call
-    /// was being counted on the same CPU, or so it may be.
+    /// Returns the calls of functions of the kernel that were not counted, because they came while another
+    /// one was being counted on the same CPU. Calls by threads that are not followed are among them.
     pub(crate) fn missed_calls(&self) -> u64 {
         if !self.list.is_kernel() {
             return 0;
@@ -453,7 +453,7 @@ fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
     let error = error.into();
     anyhow!(
         "calls cannot be counted: {error:#}; run as root or with CAP_BPF and CAP_PERFMON, on Linux 6.6 \
-         or later"
+         or later, for functions of the kernel 6.1"
     )
 }
 

@@ -4,7 +4,7 @@ use nprof_stream::escape::escaped;
 
 use super::counted;
 
-/// The functions that are named if they were called too often.
+/// The most functions that are named of those that were called too often.
 const TAKEN_OFF_SHOWN: usize = 10;
 
 /// The counts of calls.
@@ -20,7 +20,7 @@ pub(crate) struct CallSummary {
     pub(crate) cost_ns: Option<u64>,
     /// The functions that were called too often, with their calls per second.
     pub(crate) taken_off: Vec<(Vec<u8>, u64)>,
-    /// The calls of functions of the kernel that were not counted.
+    /// The calls of functions of the kernel that were not counted, also by threads that are not recorded.
     pub(crate) missed: u64,
     /// The threads for which there was no room.
     pub(crate) missed_threads: u64,
@@ -45,7 +45,7 @@ impl CallSummary {
         if self.missed > 0 {
             let calls = counted(self.missed, "call");
             warnings.push(format!(
-                "not counted: {calls} in the kernel, made while it counted another one on the same CPU; list \
+                "not counted: up to {calls} in the kernel, made while it counted another one on the same CPU; list \
                  fewer functions, above all those of interrupts"
             ));
         }
