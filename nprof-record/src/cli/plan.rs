@@ -134,7 +134,7 @@ fn request(
 ///
 /// A quarter of the samples is missing at the limit itself, on a kernel with 250 ticks per second and a limit of 500:
 /// the kernel stops an event until the next tick when it has taken as many samples as fit into one. Hence
-/// about the half, which is not synchronous with timers.
+/// half of the limit, less 1 so that samples are not synchronous with timers.
 fn lower_frequency(request: &mut Request, highest: u64) -> bool {
     if request.frequency <= highest {
         return false;

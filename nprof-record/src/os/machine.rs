@@ -10,8 +10,8 @@ pub(crate) fn online_cpus() -> Vec<u32> {
     let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let mut cpus = cpu_list(list.trim());
     if cpus.is_empty() {
-        // A root directory that was changed often has no /sys. Events of CPU 0 alone would miss a program
-        // that runs on another CPU.
+        // In a chroot, /sys is often not mounted. Events of CPU 0 alone would miss a program that runs on
+        // another CPU.
         cpus = cpus_of_stat(&fs::read_to_string("/proc/stat").unwrap_or_default());
     }
     if cpus.is_empty() { vec![0] } else { cpus }
