@@ -11,8 +11,8 @@ use crate::output::{ImageDef, Output, Place};
 
 /// The executable files of a process.
 pub(super) struct MappedFiles<'a> {
-    /// By address.
-    maps: Vec<Mapping<'a>>,
+    /// By address, each with the number of its image after its first place.
+    maps: Vec<(Mapping<'a>, Option<u32>)>,
     program: Vec<u8>,
     /// The numbers of images, by path.
     images: FxHashMap<Vec<u8>, u32>,
@@ -26,6 +26,7 @@ impl<'a> MappedFiles<'a> {
         maps.retain(|mapping| mapping.is_executable() && !mapping.path.is_empty());
         let program = maps.first().map_or(Vec::new(), |mapping| path_of(mapping).to_vec());
         maps.sort_by_key(|mapping| mapping.start);
+        let maps = maps.into_iter().map(|mapping| (mapping, None)).collect();
         Self { maps, program, images: FxHashMap::default() }
     }
 
@@ -44,19 +45,17 @@ impl<'a> MappedFiles<'a> {
         // The call before a return address may be the last instruction of a mapping.
         let after_call = u64::from(return_address && address > 0);
         let call = address - after_call;
-        let next = self.maps.partition_point(|mapping| mapping.start.0 <= call);
-        let found = next.checked_sub(1).map(|index| &self.maps[index]);
-        let Some(mapping) = found.filter(|mapping| call < mapping.end.0) else {
+        let next = self.maps.partition_point(|(mapping, _)| mapping.start.0 <= call);
+        let found = next.checked_sub(1).map(|index| &mut self.maps[index]);
+        let Some((mapping, image)) = found.filter(|(mapping, _)| call < mapping.end.0) else {
             return Place { offset: address, return_address, ..Place::mark(Mark::None) };
         };
-        let path = path_of(mapping);
-        let image = match self.images.get(path) {
-            Some(&image) => image,
-            None => {
-                let image = output.image(ImageDef::file(Vec::new(), path.to_vec()));
-                *self.images.entry(path.to_vec()).or_insert(image)
-            }
-        };
+        // A look-up by path for each place would take long if the path does.
+        let image = *image.get_or_insert_with(|| {
+            let path = path_of(mapping).to_vec();
+            let new = || output.image(ImageDef::file(Vec::new(), path.clone()));
+            *self.images.entry(path.clone()).or_insert_with(new)
+        });
         let offset = mapping.offset.0.wrapping_add(address - mapping.start.0);
         Place { return_address, ..Place::in_image(image, offset) }
     }
