@@ -112,6 +112,38 @@ fn profile_of_many_empty_messages_is_refused() {
     assert!(run.err.contains("many.pb: a profile that takes more than"), "{run:?}");
 }
 
+/// Returns a field of a message of protobuf with these bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut found = vec![number << 3 | 2];
+    let mut length = bytes.len();
+    while length > 127 {
+        found.push(length as u8 | 128);
+        length >>= 7;
+    }
+    found.push(length as u8);
+    found.extend(bytes);
+    found
+}
+
+#[test]
+fn name_of_many_inlined_calls_takes_its_memory_once() {
+    let shell = Shell::new();
+    let texts = ["", "samples", "count", &"x".repeat(1_000_000)];
+    let mut profile: Vec<u8> = texts.iter().flat_map(|text| field(6, text.as_bytes())).collect();
+    // The type of values, and the function 1 with the long name.
+    profile.extend(field(1, &[8, 1, 16, 2]));
+    profile.extend(field(5, &[8, 1, 16, 3]));
+    for id in 1..=10 {
+        let calls: Vec<u8> =
+            (0..1000).flat_map(|call| field(4, &[8, 1, 16, (call + id) as u8 & 127])).collect();
+        profile.extend(field(4, &[vec![8, id as u8], calls].concat()));
+        profile.extend(field(2, &[8, id as u8, 16, 1]));
+    }
+    shell.write("calls.pb", profile);
+    shell.run("(ulimit -v 1000000; exec nprof-import calls.pb) > x.nprof").quiet();
+    shell.run("nprof-format check x.nprof").quiet();
+}
+
 #[test]
 fn program_of_go_is_imported_as_pprof_shows_it() {
     if !have(&["go"]) {

@@ -1,4 +1,8 @@
 //! Images, places and tasks as importers know them: without ids, which the stream assigns. Pure.
+//!
+//! Texts are shared: a small hostile file can name one long text any number of times.
+
+use std::rc::Rc;
 
 use nprof_stream::{ImageKind, Mark};
 
@@ -10,7 +14,7 @@ pub(crate) struct ImageDef {
     /// The build ID; empty if unknown.
     pub(crate) build_id: Vec<u8>,
     /// The path, or a name in brackets.
-    pub(crate) path: Vec<u8>,
+    pub(crate) path: Rc<[u8]>,
     /// The runtime address of offset 0, of the kernel and its modules.
     pub(crate) base: Option<u64>,
     /// The extra `load`; empty if it is unknown.
@@ -35,12 +39,12 @@ pub(crate) struct Place {
 }
 
 /// A call of a place.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct CallDef {
-    /// The function.
-    pub(crate) name: Vec<u8>,
-    /// The source file; empty if unknown.
-    pub(crate) file: Vec<u8>,
+    /// The number of the function's name.
+    pub(crate) name: u32,
+    /// The number of the path of the source file; 0 if unknown.
+    pub(crate) file: u32,
     /// The line, 0 if unknown.
     pub(crate) line: u32,
     /// The line at which the function begins, 0 if unknown.
@@ -49,8 +53,8 @@ pub(crate) struct CallDef {
 
 impl ImageDef {
     /// Returns an image that is a file, or is called like one.
-    pub(crate) fn file(build_id: Vec<u8>, path: Vec<u8>) -> Self {
-        Self { kind: ImageKind::Elf, build_id, path, base: None, load: String::new() }
+    pub(crate) fn file(build_id: Vec<u8>, path: impl Into<Rc<[u8]>>) -> Self {
+        Self { kind: ImageKind::Elf, build_id, path: path.into(), base: None, load: String::new() }
     }
 }
 
@@ -78,7 +82,7 @@ pub(crate) struct TaskDef {
     /// The number of the task that it belongs to.
     pub(crate) parent: Option<u32>,
     /// Its name.
-    pub(crate) comm: Vec<u8>,
+    pub(crate) comm: Rc<[u8]>,
     /// The file that the process executes; empty if it is unknown, and of other threads than the first.
-    pub(crate) exe: Vec<u8>,
+    pub(crate) exe: Rc<[u8]>,
 }

@@ -2,6 +2,7 @@
 //! tables and those of readers are bounded.
 
 use std::io::{self, Write};
+use std::rc::Rc;
 
 use nprof_stream::assigned_ids::has_room;
 use nprof_stream::*;
@@ -19,11 +20,16 @@ pub(crate) struct Output<W: Write> {
     events: Vec<Event>,
     images: Vec<ImageDef>,
     tasks: Vec<TaskDef>,
+    /// The names and paths of calls; number 0 is the empty text.
+    texts: Vec<Rc<[u8]>>,
+    text_numbers: FxHashMap<Rc<[u8]>, u32>,
     /// The calls of places; number 0 is no calls.
-    calls: Vec<Vec<CallDef>>,
-    call_numbers: FxHashMap<Vec<CallDef>, u32>,
-    function_ids: AssignedIds<(Vec<u8>, u32)>,
-    file_ids: AssignedIds<Vec<u8>>,
+    calls: Vec<Rc<[CallDef]>>,
+    call_numbers: FxHashMap<Rc<[CallDef]>, u32>,
+    /// By the number of the name, and the first line.
+    function_ids: AssignedIds<(u32, u32)>,
+    /// By the number of the path.
+    file_ids: AssignedIds<u32>,
     /// The ids of the epoch, by number of the image or task, and by place.
     image_ids: AssignedIds<u32>,
     task_ids: AssignedIds<u32>,
@@ -51,7 +57,9 @@ impl<W: Write> Output<W> {
             events: Vec::new(),
             images: Vec::new(),
             tasks: Vec::new(),
-            calls: vec![Vec::new()],
+            texts: vec![Rc::default()],
+            text_numbers: FxHashMap::from_iter([(Rc::default(), 0)]),
+            calls: vec![Rc::default()],
             call_numbers: FxHashMap::default(),
             function_ids: AssignedIds::default(),
             file_ids: AssignedIds::default(),
@@ -92,13 +100,29 @@ impl<W: Write> Output<W> {
         self.tasks.len() as u32 - 1
     }
 
-    /// Adds the calls of a place, innermost first; returns their number.
-    pub(crate) fn calls(&mut self, mut calls: Vec<CallDef>) -> u32 {
-        calls.truncate(limits::LINES);
-        if let Some(&number) = self.call_numbers.get(&calls) {
+    /// Adds a text; returns its number.
+    pub(crate) fn text(&mut self, text: &[u8]) -> u32 {
+        if let Some(&number) = self.text_numbers.get(text) {
             return number;
         }
-        let number = self.calls.len() as u32;
+        let (number, text) = (self.texts.len() as u32, Rc::<[u8]>::from(text));
+        self.texts.push(text.clone());
+        self.text_numbers.insert(text, number);
+        number
+    }
+
+    /// Returns the text of a number.
+    pub(crate) fn text_of(&self, number: u32) -> &Rc<[u8]> {
+        &self.texts[number as usize]
+    }
+
+    /// Adds the calls of a place, innermost first; returns their number.
+    pub(crate) fn calls(&mut self, calls: &[CallDef]) -> u32 {
+        let calls = &calls[..calls.len().min(limits::LINES)];
+        if let Some(&number) = self.call_numbers.get(calls) {
+            return number;
+        }
+        let (number, calls) = (self.calls.len() as u32, Rc::<[CallDef]>::from(calls));
         self.calls.push(calls.clone());
         self.call_numbers.insert(calls, number);
         number
@@ -110,7 +134,7 @@ impl<W: Write> Output<W> {
     ///
     /// An error of the output.
     pub(crate) fn rename(&mut self, time: u64, task: u32, comm: &[u8]) -> io::Result<()> {
-        self.tasks[task as usize].comm = comm.to_vec();
+        self.tasks[task as usize].comm = comm.into();
         self.change(time, task, ChangeKind::Comm, comm, Extras::NONE)
     }
 
@@ -127,7 +151,7 @@ impl<W: Write> Output<W> {
         exe: &[u8],
     ) -> io::Result<()> {
         let known = &mut self.tasks[task as usize];
-        (known.comm, known.exe) = (comm.to_vec(), exe.to_vec());
+        (known.comm, known.exe) = (comm.into(), exe.into());
         let mut extras = ExtrasBuilder::new();
         if !exe.is_empty() {
             extras.add("exe", exe);
@@ -300,8 +324,9 @@ impl<W: Write> Output<W> {
         }
         let mut lines = Vec::new();
         // Functions and files must be defined before the location.
-        for CallDef { name, file, line, start_line } in self.calls[calls as usize].clone() {
-            let function = FunctionId(match self.function_ids.assign((name.clone(), start_line)) {
+        let calls = self.calls[calls as usize].clone();
+        for &CallDef { name, file, line, start_line } in calls.iter() {
+            let function = FunctionId(match self.function_ids.assign((name, start_line)) {
                 Assigned::Known(id) => id,
                 Assigned::Exhausted => 0,
                 Assigned::New(id) => {
@@ -311,7 +336,7 @@ impl<W: Write> Output<W> {
                     }
                     let function = Function {
                         id: FunctionId(id),
-                        name: &name,
+                        name: &self.texts[name as usize],
                         linkage: b"",
                         extras: extras.extras(),
                     };
@@ -319,21 +344,21 @@ impl<W: Write> Output<W> {
                     id
                 }
             });
-            lines.push(Line { function, file: self.file_id(&file)?, line, column: 0 });
+            lines.push(Line { function, file: self.file_id(file)?, line, column: 0 });
         }
         let (status, extras) = (Status::Named, Extras::NONE);
         self.writer.write(&Record::Location(Location { frame, status, lines: &lines, extras }))
     }
 
-    fn file_id(&mut self, path: &[u8]) -> io::Result<FileId> {
-        if path.is_empty() {
+    fn file_id(&mut self, path: u32) -> io::Result<FileId> {
+        if path == 0 {
             return Ok(FileId::NONE);
         }
-        Ok(FileId(match self.file_ids.assign(path.to_vec()) {
+        Ok(FileId(match self.file_ids.assign(path) {
             Assigned::Known(id) => id,
             Assigned::Exhausted => 0,
             Assigned::New(id) => {
-                let extras = Extras::NONE;
+                let (path, extras) = (&self.texts[path as usize], Extras::NONE);
                 self.writer.write(&Record::File(SourceFile { id: FileId(id), path, extras }))?;
                 id
             }

@@ -67,7 +67,7 @@ impl Machine {
 
     /// Returns the paths of the files that were needed to unwind stacks, and could not be used.
     pub(super) fn lacking(&self) -> Vec<(Vec<u8>, Lacking)> {
-        let path = |number: u32| self.images[number as usize].path.clone();
+        let path = |number: u32| self.images[number as usize].path.to_vec();
         self.files.lacking().map(|(number, reason)| (path(number), reason)).collect()
     }
 
@@ -210,9 +210,8 @@ impl Machine {
         if let Some(number) = thread.number {
             return Ok(number);
         }
-        let comm = thread.comm.to_vec();
-        let program = self.programs.get(&pid).filter(|_| pid == tid);
-        let exe = program.map_or(Vec::new(), |path| path.to_vec());
+        let comm = thread.comm.clone();
+        let exe = self.programs.get(&pid).filter(|_| pid == tid).cloned().unwrap_or_default();
         let number = output.task(TaskDef { time, pid, tid, parent, comm, exe });
         self.thread(time, pid, tid).number = Some(number);
         Ok(number)
@@ -233,12 +232,12 @@ impl Machine {
         };
         let build_id = build_id.filter(|_| kind != ImageKind::Anonymous).unwrap_or_default();
         let load = String::new();
-        let image = self.image(ImageDef { kind, build_id, path: name, base, load }, inode);
+        let image = self.image(ImageDef { kind, build_id, path: name.into(), base, load }, inode);
         // The kernel maps the program before its interpreter, and perf lists mappings of earlier processes by
         // address: the program is the first one there, too.
         if kind == ImageKind::Elf {
             let path = &self.images[image as usize].path;
-            self.programs.entry(pid).or_insert_with(|| path.as_slice().into());
+            self.programs.entry(pid).or_insert_with(|| path.clone());
         }
         let mapping = Mapping { end: start.saturating_add(length), bias, image };
         match is_kernel {

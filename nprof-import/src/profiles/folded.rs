@@ -50,7 +50,7 @@ pub(crate) fn import<W: Write>(
         let task = match tasks.get(&comm) {
             Some(&task) => task,
             None => {
-                let task = TaskDef { comm: comm.clone(), ..TaskDef::default() };
+                let task = TaskDef { comm: comm.as_slice().into(), ..TaskDef::default() };
                 *tasks.entry(comm).or_insert(output.task(task))
             }
         };
@@ -60,8 +60,8 @@ pub(crate) fn import<W: Write>(
             let place = match places.get(&name) {
                 Some(&place) => place,
                 None => {
-                    let call = CallDef { name: name.clone(), ..CallDef::default() };
-                    let calls = output.calls(vec![call]);
+                    let call = CallDef { name: output.text(&name), ..CallDef::default() };
+                    let calls = output.calls(&[call]);
                     // The number of the function in the place of an address.
                     let place = Place { calls, ..Place::in_image(image, next) };
                     *places.entry(name).or_insert(place)

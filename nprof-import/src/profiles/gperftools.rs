@@ -74,8 +74,8 @@ pub(crate) fn import<W: Write>(
         period: Some(period).filter(|&period| period > 0),
         ..Event::default()
     })?;
-    let comm = command.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
-    let task = output.task(TaskDef { comm, exe: command, ..TaskDef::default() });
+    let comm = command.rsplit(|&byte| byte == b'/').next().unwrap_or_default().into();
+    let task = output.task(TaskDef { comm, exe: command.into(), ..TaskDef::default() });
     for (count, addresses) in samples {
         let mut stack = Vec::with_capacity(addresses.len());
         for (index, address) in addresses.into_iter().enumerate() {

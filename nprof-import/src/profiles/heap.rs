@@ -64,8 +64,8 @@ pub(crate) fn import<W: Write>(
     let allocated = profile.has_allocated.then(|| event("alloc_space"));
     let allocated = allocated.map(|event| output.event(event)).transpose()?;
     let live = output.event(event("inuse_space"))?;
-    let comm = command.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
-    let task = output.task(TaskDef { comm, exe: command, ..TaskDef::default() });
+    let comm = command.rsplit(|&byte| byte == b'/').next().unwrap_or_default().into();
+    let task = output.task(TaskDef { comm, exe: command.into(), ..TaskDef::default() });
     for Row { addresses, sums } in &profile.rows {
         // The allocator walks its own stack: each address is one to which a call returns.
         let mut stack: Vec<Place> =

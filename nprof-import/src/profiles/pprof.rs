@@ -5,6 +5,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
+use std::rc::Rc;
 
 use anyhow::bail;
 use flate2::read::MultiGzDecoder;
@@ -167,8 +168,15 @@ struct Importer<'a, W: Write> {
     functions: FxHashMap<u64, &'a nprof_pprof::Function>,
     mappings: FxHashMap<u64, &'a nprof_pprof::Mapping>,
     places: FxHashMap<u64, Place>,
-    images: FxHashMap<(&'a str, &'a str), u32>,
-    tasks: FxHashMap<(u32, u32, Vec<u8>), u32>,
+    /// The numbers of texts, by their indices in the profile.
+    texts: FxHashMap<i64, u32>,
+    /// By the numbers of the path and the build ID.
+    images: FxHashMap<(u32, u32), u32>,
+    /// By process, thread, and the number of the name.
+    tasks: FxHashMap<(u32, u32, u32), u32>,
+    /// The name of the program, and its path.
+    program: u32,
+    exe: Rc<[u8]>,
     /// True if the labels of all samples name the same process, or none.
     has_one_process: bool,
 }
@@ -195,11 +203,13 @@ impl<'a, W: Write> Importer<'a, W> {
             command: command.unwrap_or(program).as_bytes().to_vec(),
             ..Head::default()
         };
-        let output = Output::begin(writer, head, step)?;
+        let mut output = Output::begin(writer, head, step)?;
+        let exe = program.as_bytes().into();
+        let program = output.text(program.rsplit('/').next().unwrap_or_default().as_bytes());
         let locations = profile.location.iter().map(|location| (location.id, location)).collect();
         let functions = profile.function.iter().map(|function| (function.id, function)).collect();
         let mappings = profile.mapping.iter().map(|mapping| (mapping.id, mapping)).collect();
-        let (places, images, tasks) = Default::default();
+        let (places, texts, images, tasks) = Default::default();
         let mut pids = profile.sample.iter().map(|sample| label_number(sample, strings, "pid"));
         let first = pids.next();
         let has_one_process = pids.all(|pid| Some(pid) == first);
@@ -211,8 +221,11 @@ impl<'a, W: Write> Importer<'a, W> {
             functions,
             mappings,
             places,
+            texts,
             images,
             tasks,
+            program,
+            exe,
             has_one_process,
         })
     }
@@ -255,18 +268,22 @@ impl<'a, W: Write> Importer<'a, W> {
 
     fn task(&mut self, sample: &nprof_pprof::Sample) -> u32 {
         let number = |key| label_number(sample, self.strings, key);
-        let program = self.profile.mapping.first();
-        let exe = program.map_or("", |first| self.strings.get(first.filename));
-        let program = exe.rsplit('/').next().unwrap_or_default();
+        let (pid, tid) = (number("pid"), number("tid"));
         let comm = label(sample, self.strings, "comm");
-        let comm = comm.map_or(program, |label| self.strings.get(label.str));
-        let (pid, tid, comm) = (number("pid"), number("tid"), comm.as_bytes().to_vec());
-        // The first mapping is the program (profile.proto): of several processes, it is unknown of which.
-        let exe = if pid == tid && self.has_one_process { exe } else { "" };
-        let exe = exe.as_bytes().to_vec();
-        *self.tasks.entry((pid, tid, comm.clone())).or_insert_with(|| {
+        let comm = comm.map_or(self.program, |label| self.text(label.str));
+        *self.tasks.entry((pid, tid, comm)).or_insert_with(|| {
+            // The first mapping is the program (profile.proto): of several processes, it is unknown of which.
+            let has_exe = pid == tid && self.has_one_process;
+            let exe = if has_exe { self.exe.clone() } else { Rc::default() };
+            let comm = self.output.text_of(comm).clone();
             self.output.task(TaskDef { pid, tid, comm, exe, ..TaskDef::default() })
         })
+    }
+
+    /// Returns the number of a text of the profile.
+    fn text(&mut self, index: i64) -> u32 {
+        let new = || self.output.text(self.strings.get(index).as_bytes());
+        *self.texts.entry(index).or_insert_with(new)
     }
 
     fn place(&mut self, id: u64) -> Place {
@@ -283,26 +300,27 @@ impl<'a, W: Write> Importer<'a, W> {
     }
 
     fn new_place(&mut self, location: &'a Location) -> Place {
-        let call = |line: &nprof_pprof::Line| {
-            let function = self.functions.get(&line.function_id)?;
-            Some(CallDef {
-                name: self.strings.get(function.name).as_bytes().to_vec(),
-                file: self.strings.get(function.filename).as_bytes().to_vec(),
+        let mut calls = Vec::new();
+        for line in &location.line {
+            let Some(&function) = self.functions.get(&line.function_id) else { continue };
+            calls.push(CallDef {
+                name: self.text(function.name),
+                file: self.text(function.filename),
                 line: u32::try_from(line.line).unwrap_or(0),
                 start_line: u32::try_from(function.start_line).unwrap_or(0),
-            })
-        };
-        let calls: Vec<CallDef> = location.line.iter().filter_map(call).collect();
+            });
+        }
         // nprof-export writes the mark of an incomplete stack as a function.
         let mark = calls.first().and_then(|call| {
-            let word = call.name.strip_prefix(b"[incomplete:")?.strip_suffix(b"]")?;
+            let name = self.output.text_of(call.name);
+            let word = name.strip_prefix(b"[incomplete:")?.strip_suffix(b"]")?;
             Mark::from_word(word)
         });
         if let Some(mark) = mark.filter(|_| location.mapping_id == 0) {
             return Place::mark(mark);
         }
         let (image, offset) = self.image(location);
-        let calls = if calls.is_empty() { 0 } else { self.output.calls(calls) };
+        let calls = if calls.is_empty() { 0 } else { self.output.calls(&calls) };
         Place { calls, ..Place::in_image(image, offset) }
     }
 
@@ -318,14 +336,15 @@ impl<'a, W: Write> Importer<'a, W> {
             // Profiles of interpreters have no addresses: the number of the location replaces it.
             _ => location.id,
         };
-        let strings = self.strings;
-        let path = mapping.map_or("", |mapping| strings.get(mapping.filename));
-        let build_id = mapping.map_or("", |mapping| strings.get(mapping.build_id));
+        let path = mapping.map_or(0, |mapping| self.text(mapping.filename));
+        let build_id = mapping.map_or(0, |mapping| self.text(mapping.build_id));
         // Each segment of a file is a mapping.
         let image = *self.images.entry((path, build_id)).or_insert_with(|| {
-            let path = if path.is_empty() { "[pprof]" } else { path };
+            let path = if path == 0 { self.output.text(b"[pprof]") } else { path };
+            let path = self.output.text_of(path).clone();
+            let build_id = self.output.text_of(build_id);
             let build_id = hexadecimal(build_id).unwrap_or_default();
-            self.output.image(ImageDef::file(build_id, path.as_bytes().to_vec()))
+            self.output.image(ImageDef::file(build_id, path))
         });
         (image, offset)
     }
@@ -346,9 +365,9 @@ fn label_number(sample: &nprof_pprof::Sample, strings: Strings<'_>, key: &str) -
 }
 
 /// Returns the bytes of hexadecimal digits. None for other text, such as Go's own build IDs.
-fn hexadecimal(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |&byte: &u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let digits: Option<Vec<u8>> = text.iter().map(digit).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
     Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
