@@ -1,12 +1,10 @@
 //! Imports a recording of the format that its beginning shows.
 
 use std::fs::File;
-use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{BufReader, Read, Write};
 use std::path::PathBuf;
 
-use nprof_stream::{RunId, Step, Writer};
-use rustc_hash::FxHasher;
+use nprof_stream::{Step, Writer};
 
 use crate::perf::{self, Imported};
 use crate::profiles;
@@ -51,8 +49,8 @@ pub(crate) fn import<W: Write>(
     } else if profiles::is_heap_profile(&start) {
         profiles::import_heap(input, step, writer)?
     } else if !is_compressed && profiles::is_folded(&start) {
-        // The same file is the same run. Equal counts at the beginning are no accident.
-        let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&start));
+        // Equal counts at the beginning are no accident.
+        let run = profiles::run_of(&start);
         profiles::import_folded(&mut input, name.as_bytes(), run, step, writer)?
     } else {
         profiles::import_pprof(input, is_compressed, step, writer)?

@@ -1,15 +1,13 @@
 //! CPU profiles of gperftools (docs/cpuprofile-fileformat.html): words of 64 bits, then the text of
 //! /proc/self/maps.
 
-use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
 
-use anyhow::bail;
-use nprof_stream::{Event, Head, Measure, RunId, Sample, Step, Writer};
-use rustc_hash::FxHasher;
+use nprof_stream::{Event, Head, Measure, Sample, Step, Writer};
 
 use super::error::Error;
 use super::mapped::MappedFiles;
+use super::whole;
 use crate::output::{Output, TaskDef, plain_sample};
 
 /// The longest profile. Its mappings come last, so that all of it is read before the first sample.
@@ -33,11 +31,7 @@ pub(crate) fn import<W: Write>(
     step: Step,
     writer: Writer<W>,
 ) -> anyhow::Result<Writer<W>> {
-    let mut bytes = Vec::new();
-    input.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        bail!("a profile of more than {MAX_BYTES} bytes is not supported");
-    }
+    let bytes = whole::read(input, MAX_BYTES)?;
     let mut words = Words { bytes: &bytes, at: 0 };
     let header = [words.next()?, words.next()?, words.next()?, words.next()?];
     // Later versions have a longer header, after which the samples begin.
@@ -63,9 +57,7 @@ pub(crate) fn import<W: Write>(
     }
     let mut files = MappedFiles::parse(&bytes[words.at..]);
     let command = files.program().to_vec();
-    // The same file is the same run.
-    let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&bytes));
-    let head = Head { run, command: command.clone(), ..Head::default() };
+    let head = Head { run: whole::run_of(&bytes), command: command.clone(), ..Head::default() };
     let mut output = Output::begin(writer, head, step)?;
     let event = output.event(Event {
         name: b"cpu".to_vec(),

@@ -4,17 +4,13 @@
 //! A profiler samples bytes at random: a stack is seen with the probability 1 - exp(-size / interval). pprof
 //! and jeprof divide by it, and so does this module: the numbers are estimates, without margins of error.
 
-use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
 
-use anyhow::bail;
-use nprof_stream::{
-    Event, EventId, ExtrasBuilder, Head, Measure, RunId, Sample, Step, Writer, limits,
-};
-use rustc_hash::FxHasher;
+use nprof_stream::{Event, EventId, ExtrasBuilder, Head, Measure, Sample, Step, Writer, limits};
 
 use super::error::Error;
 use super::mapped::MappedFiles;
+use super::whole;
 use crate::output::{Output, Place, TaskDef, plain_sample};
 
 /// The longest profile. Its mappings come last, so that all of it is read before the first sample. The rows of
@@ -48,17 +44,11 @@ pub(crate) fn import<W: Write>(
     step: Step,
     writer: Writer<W>,
 ) -> anyhow::Result<Writer<W>> {
-    let mut bytes = Vec::new();
-    input.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        bail!("a profile of more than {MAX_BYTES} bytes is not supported");
-    }
+    let bytes = whole::read(input, MAX_BYTES)?;
     let profile = Profile::parse(&bytes)?;
     let mut files = MappedFiles::parse(profile.maps);
-    // The same file is the same run.
-    let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&bytes));
     let command = files.program().to_vec();
-    let head = Head { run, command: command.clone(), ..Head::default() };
+    let head = Head { run: whole::run_of(&bytes), command: command.clone(), ..Head::default() };
     let mut output = Output::begin(writer, head, step)?;
     // In the order of pprof, which calls them so.
     let allocated = profile.has_allocated.then(|| event("alloc_space"));

@@ -3,7 +3,6 @@
 //! The numbers of heap, mutex and block profiles are estimates that their writers have scaled up: they are
 //! no numbers of observations, which margins of error follow from. Their events say so.
 
-use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{Read, Write};
 use std::rc::Rc;
 
@@ -14,9 +13,10 @@ use nprof_stream::{
     Event, EventId, ExtrasBuilder, Head, Mark, Measure, RunId, Sample, Step, Writer,
 };
 use prost::Message;
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 
 use super::error::Error;
+use super::whole;
 use crate::output::{CallDef, ImageDef, Output, Place, TaskDef, plain_sample};
 
 /// The longest profile after decompression.
@@ -42,20 +42,16 @@ struct Value {
 ///
 /// If it is malformed or has no samples, and if the output fails.
 pub(crate) fn import<W: Write>(
-    mut input: impl Read,
+    input: impl Read,
     is_compressed: bool,
     step: Step,
     writer: Writer<W>,
 ) -> anyhow::Result<Writer<W>> {
-    let mut bytes = Vec::new();
-    if is_compressed {
-        MultiGzDecoder::new(input).take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    let bytes = if is_compressed {
+        whole::read(MultiGzDecoder::new(input), MAX_BYTES)?
     } else {
-        input.by_ref().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    }
-    if bytes.len() as u64 > MAX_BYTES {
-        bail!("a profile of more than {MAX_BYTES} bytes after decompression is not supported");
-    }
+        whole::read(input, MAX_BYTES)?
+    };
     // Files that are no profile get the message of the decoder.
     if decoded_bytes(&bytes).is_some_and(|bytes| bytes > MAX_DECODED_BYTES) {
         bail!(
@@ -64,8 +60,7 @@ pub(crate) fn import<W: Write>(
     }
     let profile = Profile::decode(&bytes[..])
         .map_err(|error| Error::Malformed(format!("it is no pprof file: {error}")))?;
-    // The same file is the same run.
-    let run = RunId(BuildHasherDefault::<FxHasher>::default().hash_one(&bytes));
+    let run = whole::run_of(&bytes);
     // The decoded profile takes more memory than the bytes.
     drop(bytes);
     let strings = Strings(&profile.string_table);
