@@ -21,14 +21,20 @@ struct RawTracepoint {
     padding: u32,
 }
 
-/// The part for [`LINK_CREATE`] with places in a file.
+/// The part for [`LINK_CREATE`]; `P` has the places at which the program runs.
 #[repr(C)]
-#[derive(Default)]
-struct LinkUprobes {
+struct LinkCreate<P> {
     prog_fd: u32,
     target_fd: u32,
     attach_type: u32,
     flags: u32,
+    places: P,
+}
+
+/// Places in a file.
+#[repr(C)]
+#[derive(Default)]
+struct Uprobes {
     path: u64,
     offsets: u64,
     ref_ctr_offsets: u64,
@@ -39,28 +45,15 @@ struct LinkUprobes {
     padding: u32,
 }
 
-/// The part for [`LINK_CREATE`] with functions of the kernel.
+/// Functions of the kernel.
 #[repr(C)]
 #[derive(Default)]
-struct LinkKprobes {
-    prog_fd: u32,
-    target_fd: u32,
-    attach_type: u32,
-    flags: u32,
+struct Kprobes {
     multi_flags: u32,
     count: u32,
     symbols: u64,
     addresses: u64,
     cookies: u64,
-}
-
-/// The part for [`LINK_CREATE`] without a place.
-#[repr(C)]
-struct LinkCreate {
-    prog_fd: u32,
-    target_fd: u32,
-    attach_type: u32,
-    flags: u32,
 }
 
 /// The part for [`ITER_CREATE`].
@@ -95,21 +88,16 @@ pub(crate) fn attach_uprobes(
     offsets: &[u64],
     cookies: &[u64],
 ) -> io::Result<File> {
-    if offsets.len() != cookies.len() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut attr = LinkUprobes {
-        prog_fd: program.as_raw_fd() as u32,
-        attach_type: UPROBE_MULTI,
+    let places = Uprobes {
         path: address(path.as_ptr()),
         offsets: address(offsets.as_ptr()),
         cookies: address(cookies.as_ptr()),
-        count: offsets.len() as u32,
-        ..LinkUprobes::default()
+        count: count(offsets, cookies)?,
+        ..Uprobes::default()
     };
     // SAFETY: the path is a live string with a terminating NUL; offsets and cookies are live slices
-    // of `count` words. The kernel only reads them; the command returns a descriptor.
-    unsafe { open(LINK_CREATE, &mut attr) }
+    // of `count` words.
+    unsafe { link(program, UPROBE_MULTI, places) }
 }
 
 /// Runs a program whenever one of the kernel's functions at these addresses is called. The program can read
@@ -124,19 +112,43 @@ pub(crate) fn attach_kprobes(
     addresses: &[u64],
     cookies: &[u64],
 ) -> io::Result<File> {
-    if addresses.len() != cookies.len() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut attr = LinkKprobes {
-        prog_fd: program.as_raw_fd() as u32,
-        attach_type: KPROBE_MULTI,
-        count: addresses.len() as u32,
+    let places = Kprobes {
+        count: count(addresses, cookies)?,
         addresses: address(addresses.as_ptr()),
         cookies: address(cookies.as_ptr()),
-        ..LinkKprobes::default()
+        ..Kprobes::default()
     };
-    // SAFETY: addresses and cookies are live slices of `count` words, which the kernel only reads; the
-    // command returns a descriptor.
+    // SAFETY: addresses and cookies are live slices of `count` words.
+    unsafe { link(program, KPROBE_MULTI, places) }
+}
+
+/// Returns the number of places.
+///
+/// # Errors
+///
+/// `InvalidInput` if it is not the number of cookies.
+fn count(places: &[u64], cookies: &[u64]) -> io::Result<u32> {
+    if places.len() == cookies.len() {
+        Ok(places.len() as u32)
+    } else {
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+}
+
+/// Runs a program at places.
+///
+/// # Errors
+///
+/// bpf(2).
+///
+/// # Safety
+///
+/// The pointers of `places` lead to live objects of the sizes that bpf(2) demands.
+unsafe fn link<P>(program: &File, attach_type: u32, places: P) -> io::Result<File> {
+    let prog_fd = program.as_raw_fd() as u32;
+    let mut attr = LinkCreate { prog_fd, target_fd: 0, attach_type, flags: 0, places };
+    // SAFETY: the caller vouches for the places, which the kernel only reads; the command returns a
+    // descriptor.
     unsafe { open(LINK_CREATE, &mut attr) }
 }
 
@@ -146,11 +158,9 @@ pub(crate) fn attach_kprobes(
 ///
 /// bpf(2).
 pub(crate) fn iterate(program: &File) -> io::Result<File> {
-    let prog_fd = program.as_raw_fd() as u32;
-    let mut attr = LinkCreate { prog_fd, target_fd: 0, attach_type: ITERATOR, flags: 0 };
-    // SAFETY: the structure has no pointers; the command returns a descriptor.
-    let link = unsafe { open(LINK_CREATE, &mut attr) }?;
+    // SAFETY: there are no places.
+    let link = unsafe { link(program, ITERATOR, ()) }?;
     let mut attr = IterCreate { link_fd: link.as_raw_fd() as u32, flags: 0 };
-    // SAFETY: as above. The file keeps the link.
+    // SAFETY: the structure has no pointers; the command returns a descriptor. The file keeps the link.
     unsafe { open(ITER_CREATE, &mut attr) }
 }
