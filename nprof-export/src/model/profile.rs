@@ -101,26 +101,34 @@ pub(crate) struct Image {
     pub(crate) build_id: String,
     /// True if nprof-symbolize has looked for the names of its frames.
     pub(crate) is_symbolized: bool,
-    /// Its loaded segments; empty if they are unknown.
-    pub(crate) load: Vec<LoadSegment>,
+    /// Its segments of code, by their offsets; empty if they are unknown.
+    pub(crate) segments: Vec<LoadSegment>,
+    /// The address of its first loaded byte, as the file is linked; 0 if it is unknown.
+    pub(crate) first_address: u64,
 }
 
 impl Image {
+    /// Sets the loaded segments.
+    pub(crate) fn set_load(&mut self, load: &[LoadSegment]) {
+        self.first_address = load.iter().map(|segment| segment.address).min().unwrap_or_default();
+        self.segments = load.iter().filter(|segment| segment.executable).copied().collect();
+        self.segments.sort_by_key(|segment| segment.offset);
+        // No linker lets segments share code. A search would find any of them.
+        self.segments.dedup_by(|next, last| next.offset - last.offset < last.size);
+    }
+
     /// Returns the index of the segment that has the code at an offset. None if no known one has it.
     pub(crate) fn segment_of(&self, offset: u64) -> Option<usize> {
-        let has_code = |segment: &LoadSegment| {
-            segment.executable
-                && offset.checked_sub(segment.offset).is_some_and(|at| at < segment.size)
-        };
-        self.load.iter().position(has_code)
+        let next = self.segments.partition_point(|segment| segment.offset <= offset);
+        let index = next.checked_sub(1)?;
+        (offset - self.segments[index].offset < self.segments[index].size).then_some(index)
     }
 
     /// Returns the distance of the code at an offset from the first loaded byte, as the file is linked. None
     /// without the segment.
     pub(crate) fn relative_address(&self, offset: u64) -> Option<u64> {
-        let segment = self.load[self.segment_of(offset)?];
-        let first = self.load.iter().map(|segment| segment.address).min()?;
-        (segment.address - first).checked_add(offset - segment.offset)
+        let segment = self.segments[self.segment_of(offset)?];
+        (segment.address - self.first_address).checked_add(offset - segment.offset)
     }
 }
 
@@ -277,5 +285,39 @@ impl Profile {
             depths.push(above + 1);
         }
         depths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_found_in_its_segment() {
+        let segment =
+            |offset, address, size, executable| LoadSegment { offset, address, size, executable };
+        let mut image = Image::default();
+        image.set_load(&[
+            segment(0, 0x1000, 0x100, false),
+            segment(0x900, 0x4900, 0x10, true),
+            segment(0x200, 0x2200, 0x100, true),
+            // It overlaps the one before.
+            segment(0x280, 0x8000, 0x10, true),
+        ]);
+        let found = [0, 0x1ff, 0x200, 0x285, 0x2ff, 0x300, 0x900, 0x90f, 0x910, u64::MAX]
+            .map(|offset| image.relative_address(offset));
+        let expected = [
+            None,
+            None,
+            Some(0x1200),
+            Some(0x1285),
+            Some(0x12ff),
+            None,
+            Some(0x3900),
+            Some(0x390f),
+            None,
+            None,
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -243,7 +243,7 @@ impl Definitions {
             profile.images[image as usize].is_symbolized = true;
         }
         for (&image, load) in &self.loads {
-            profile.images[image as usize].load.clone_from(load);
+            profile.images[image as usize].set_load(load);
         }
         let function = |(key, &start_line): (&FunctionKey, &u32)| model::Function {
             name: text(key.name),

@@ -169,7 +169,7 @@ fn mappings(profile: &Profile, strings: &mut Strings, part: &mut proto::Profile)
         let mut of_image = Mappings::new();
         let is_linked = linked.is_some() && all.is_empty();
         for (segment, (first, last)) in segments {
-            let known = segment.map(|index| image.load[index]);
+            let known = segment.map(|index| image.segments[index]);
             let (first, length) = pages(known, first, last);
             let start = match known.filter(|_| is_linked) {
                 Some(known) => known.address - (known.offset - first),
@@ -219,7 +219,7 @@ fn pages(segment: Option<LoadSegment>, first: u64, last: u64) -> (u64, u64) {
 fn linked_end(program: &Image, segments: &BTreeMap<Option<usize>, (u64, u64)>) -> Option<u64> {
     let mut ranges = Vec::new();
     for (&segment, &(first, last)) in segments {
-        let known = program.load[segment?];
+        let known = program.segments[segment?];
         let (page, length) = pages(Some(known), first, last);
         let start = known.address.checked_sub(known.offset - page)?;
         ranges.push((start, start.checked_add(length)?));
