@@ -149,10 +149,10 @@ fn segments_with_samples_are_mappings_and_functions_have_their_first_lines() {
         python(DECODE, &export("pprof", hostile.as_bytes()));
     }
     let file = json("firefox", SEGMENTS.as_bytes());
-    let thread = &file["threads"][0];
+    let shared = &file["shared"];
     // From the first loaded byte; -1 is unknown.
-    assert_eq!(thread["frameTable"]["address"], serde_json::json!([0x1020, 0x10_0808, -1]));
-    assert_eq!(thread["funcTable"]["lineNumber"], serde_json::json!([12, 30, null]));
+    assert_eq!(shared["frameTable"]["address"], serde_json::json!([0x1020, 0x10_0808, -1]));
+    assert_eq!(shared["funcTable"]["lineNumber"], serde_json::json!([12, 30, null]));
     let file = String::from_utf8(export("callgrind", SEGMENTS.as_bytes())).unwrap();
     assert!(file.contains("cfn=(2) g\ncalls=1 30\n14 1 5\n"), "{file}");
 }
@@ -226,21 +226,25 @@ fn speedscope_has_a_profile_for_each_thread_and_event() {
 #[test]
 fn firefox_has_self_and_total_of_each_function() {
     let file = json("firefox", &waits());
-    assert_eq!(file["meta"]["preprocessedProfileVersion"], 49);
+    assert_eq!(file["meta"]["preprocessedProfileVersion"], 60);
     let threads = file["threads"].as_array().unwrap();
     let names: Vec<&str> = threads.iter().map(|t| t["name"].as_str().unwrap()).collect();
     assert_eq!(names[0], "worker (cpu-clock)");
-    let thread = &threads[0];
-    for table in ["samples", "markers", "frameTable", "funcTable", "stackTable", "resourceTable"] {
-        let length = thread[table]["length"].as_u64().unwrap() as usize;
-        for (column, values) in thread[table].as_object().unwrap() {
+    let (thread, shared) = (&threads[0], &file["shared"]);
+    let of_threads = ["samples", "markers"].map(|table| (table, &thread[table]));
+    let tables = ["frameTable", "funcTable", "stackTable", "resourceTable", "sources"];
+    for (table, columns) in
+        of_threads.into_iter().chain(tables.map(|table| (table, &shared[table])))
+    {
+        let length = columns["length"].as_u64().unwrap() as usize;
+        for (column, values) in columns.as_object().unwrap() {
             if let Some(values) = values.as_array() {
                 assert_eq!(values.len(), length, "{table}.{column}");
             }
         }
     }
     let index = |table: &str, column: &str, row: &Value| {
-        thread[table][column][row.as_u64().unwrap() as usize].clone()
+        shared[table][column][row.as_u64().unwrap() as usize].clone()
     };
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let samples = &thread["samples"];
@@ -251,7 +255,7 @@ fn firefox_has_self_and_total_of_each_function() {
         while !stack.is_null() {
             let function = index("frameTable", "func", &index("stackTable", "frame", &stack));
             let name = index("funcTable", "name", &function).as_u64().unwrap() as usize;
-            let name = thread["stringArray"][name].as_str().unwrap().to_owned();
+            let name = shared["stringArray"][name].as_str().unwrap().to_owned();
             let sum = sums.entry(name).or_default();
             sum.0 += if is_leaf { weight.as_u64().unwrap() } else { 0 };
             sum.1 += weight.as_u64().unwrap();
@@ -262,6 +266,25 @@ fn firefox_has_self_and_total_of_each_function() {
     assert_eq!((sums["crc"], sums["handle"], sums["main"]), ((4, 4), (2, 6), (0, 6)));
     // The CPU graph: microseconds of each sample.
     assert_eq!(samples["threadCPUDelta"], serde_json::json!([4000.0, 2000.0]));
+}
+
+#[test]
+fn size_of_formats_does_not_grow_with_threads_times_names() {
+    let long = "f".repeat(60_000);
+    let mut stream = format!(
+        "@nprof\t1.1\trun=0x1\tclock=monotonic\n@event\tid=1\tname=cpu-clock\tunit=ns\t\
+         measure=cpu-time\nI\t1\telf\t-\t/bin/a\nF\t1\t1\t0x10\tu\nD\t1\t/{long}.c\n\
+         U\t1\t{long}\t-\nY\t1\tnamed\t1,1,14,0\nN\t1\t0\t1\n"
+    );
+    for thread in 1..=200 {
+        stream += &format!("T\t{thread}\t0\t7\t{thread}\t0\t{long}\n");
+        stream += &format!("S\t{thread}\t1\t{thread}\t0\t1\t5\t1\n");
+    }
+    stream += "@end\tsamples=200\trecords=404\tlost=0\n";
+    for format in ["pprof", "firefox", "speedscope", "callgrind"] {
+        let bytes = export(format, stream.as_bytes()).len();
+        assert!(bytes < 600_000, "{format}: {bytes} bytes");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The model: samples, their stacks and threads. All strings are valid UTF-8 without control characters.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use nprof_stream::{Event, LoadSegment};
 
@@ -139,8 +140,8 @@ pub(crate) struct Thread {
     pub(crate) pid: u32,
     /// The thread id.
     pub(crate) tid: u32,
-    /// Its last name.
-    pub(crate) name: String,
+    /// The beginning of its last name. Some formats repeat it for each thread.
+    pub(crate) name: Rc<str>,
     /// The time of its start or first sight.
     pub(crate) start: i64,
 }
@@ -149,9 +150,9 @@ pub(crate) struct Thread {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Function {
     /// Its name; that of a place without a name is `image+0xoffset`.
-    pub(crate) name: String,
+    pub(crate) name: Rc<str>,
     /// Its source file; empty if unknown.
-    pub(crate) file: String,
+    pub(crate) file: Rc<str>,
     /// The line at which it begins, 0 if unknown.
     pub(crate) start_line: u32,
     /// Its image. None for marks.

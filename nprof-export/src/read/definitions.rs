@@ -1,5 +1,7 @@
 //! Images, functions, frames, stacks and threads that equal ones of all epochs and streams share.
 
+use std::rc::Rc;
+
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels, OTHER, UNKNOWN};
 use nprof_stream::tables::{Call, NameId, Tables};
@@ -13,6 +15,10 @@ const MAX_STACKS: usize = 1 << 21;
 
 /// Most memory of names.
 const MAX_NAME_BYTES: usize = 128 << 20;
+
+/// Most characters of the name of a thread. Those of the kernel have 15 bytes; imported recordings and programs
+/// that write streams decide on others.
+const MAX_THREAD_NAME: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ImageKey {
@@ -245,9 +251,13 @@ impl Definitions {
         for (&image, load) in &self.loads {
             profile.images[image as usize].set_load(load);
         }
+        // Functions share names and files.
+        let mut texts: FxHashMap<NameId, Rc<str>> = FxHashMap::default();
+        let mut shared =
+            |name: NameId| texts.entry(name).or_insert_with(|| text(name).into()).clone();
         let function = |(key, &start_line): (&FunctionKey, &u32)| model::Function {
-            name: text(key.name),
-            file: key.file.map_or(String::new(), &text),
+            name: shared(key.name),
+            file: key.file.map_or_else(Rc::default, &mut shared),
             start_line,
             image: key.image,
         };
@@ -256,10 +266,15 @@ impl Definitions {
         profile.frames = self.frames.values().iter().map(frame_of).collect();
         profile.stacks = self.stacks.values().to_vec();
         let threads = self.threads.values().iter().zip(&self.thread_facts);
+        let mut texts: FxHashMap<NameId, Rc<str>> = FxHashMap::default();
+        let mut beginning = |name: NameId| {
+            let new = || Rc::from(text(name).chars().take(MAX_THREAD_NAME).collect::<String>());
+            texts.entry(name).or_insert_with(new).clone()
+        };
         let thread = |(key, &(name, start)): (&ThreadKey, &(NameId, i64))| model::Thread {
             pid: key.pid,
             tid: key.tid,
-            name: text(name),
+            name: beginning(name),
             start,
         };
         profile.threads = threads.map(thread).collect();

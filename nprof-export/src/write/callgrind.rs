@@ -32,7 +32,7 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     head(profile, out)?;
     let mut names = Names::default();
     for (&number, costs) in &costs {
-        let no_stack = Function { name: NO_STACK.to_owned(), ..Function::default() };
+        let no_stack = Function { name: NO_STACK.into(), ..Function::default() };
         let function = profile.functions.get(number as usize).unwrap_or(&no_stack);
         writeln!(out)?;
         names.write(profile, function, ["ob", "fl", "fn"], out)?;
@@ -157,12 +157,12 @@ impl Names {
         let unknown = || "???".to_owned();
         let image = function.image.map(|image| profile.images[image as usize].path.clone());
         // callgrind's own word for an unknown name is ???.
-        let file = Some(function.file.clone()).filter(|file| !file.is_empty());
+        let file = Some(function.file.to_string()).filter(|file| !file.is_empty());
         let image = image.filter(|path| !path.is_empty()).unwrap_or_else(unknown);
         let file = file.unwrap_or_else(unknown);
         let tables = [&mut self.images, &mut self.files, &mut self.functions];
         for ((key, names), name) in
-            keys.iter().zip(tables).zip([image, file, function.name.clone()])
+            keys.iter().zip(tables).zip([image, file, function.name.to_string()])
         {
             let count = names.len();
             let number = names.number(name.clone()) as usize;

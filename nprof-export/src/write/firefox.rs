@@ -1,5 +1,5 @@
-//! The Firefox Profiler: its processed profile format, version 49, which every later version of the
-//! profiler upgrades.
+//! The Firefox Profiler: its processed profile format, version 60, which every later version of the
+//! profiler upgrades. It is the first one in which threads share their tables.
 //!
 //! A thread of the format has samples of one event: each event of a thread is a thread of its own.
 //! Addresses count from the first loaded byte of an image.
@@ -27,12 +27,20 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     // The sort is stable: samples of a group stay in the order of time.
     samples.sort_by_key(|sample| (sample.event, sample.thread));
     let processes = process_names(profile);
+    let mut tables = Tables::new(profile);
     let is_same = |a: &Sample, b: &Sample| (a.event, a.thread) == (b.event, b.thread);
     for (index, group) in samples.chunk_by(is_same).enumerate() {
         let separator = if index == 0 { "" } else { "," };
-        write!(out, "{separator}\n{}", thread(profile, &processes, group, index == 0))?;
+        write!(
+            out,
+            "{separator}\n{}",
+            thread(profile, &processes, group, index == 0, &mut tables)
+        )?;
     }
-    writeln!(out, "]}}")
+    // The tables come last: they are known when all threads are written.
+    write!(out, "],\"shared\":{{")?;
+    tables.write(out)?;
+    writeln!(out, "}}}}")
 }
 
 /// Returns a time in milliseconds since the beginning of the profile.
@@ -53,14 +61,14 @@ fn meta(profile: &Profile) -> Value {
             "tooltipLabel": "{marker.name}: {marker.data.count}",
             "tableLabel": "{marker.data.count}, {marker.data.cause}",
             "chartLabel": "{marker.data.count}, {marker.data.cause}",
-            "data": [
+            "fields": [
                 {"key": "count", "label": "Samples", "format": "integer"},
                 {"key": "cause", "label": cause, "format": "string"},
             ],
         })
     };
     json!({
-        "preprocessedProfileVersion": 49,
+        "preprocessedProfileVersion": 60,
         "version": 24,
         "product": facts.commands.first().map_or("nprof", String::as_str),
         "importedFrom": concat!("nprof-export ", env!("CARGO_PKG_VERSION")),
@@ -79,7 +87,6 @@ fn meta(profile: &Profile) -> Value {
         // Names are final: the profiler must not ask a server for symbols.
         "symbolicated": true,
         "usesOnlyOneStackType": true,
-        "doesNotUseFrameImplementation": true,
         "sourceCodeIsNotOnSearchfox": true,
     })
 }
@@ -120,39 +127,34 @@ fn thread(
     processes: &FxHashMap<u32, &str>,
     group: &[Sample],
     is_first: bool,
+    tables: &mut Tables<'_>,
 ) -> Value {
     let event = &profile.events[group[0].event as usize];
     let of = &profile.threads[group[0].thread as usize];
-    // The format has tables of its own for each thread.
-    let mut tables = Tables::new(profile);
     let stacks: Vec<Option<u32>> = group.iter().map(|sample| tables.stack(sample.stack)).collect();
-    let mut name = of.name.clone();
+    let mut name = of.name.to_string();
     if profile.events.len() > 1 {
         name.push_str(&format!(" ({})", escaped(&event.name)));
     }
-    let markers = markers(profile, group, is_first, &mut tables);
+    let markers = markers(profile, group, is_first, tables);
     let samples = samples(profile, event, group, &stacks);
     let times = [group[0].time.min(of.start.max(profile.facts.start)), group[group.len() - 1].time];
     let [start, end] = times.map(|time| milliseconds(profile, time));
-    let mut thread = tables.columns();
-    for (key, value) in [
-        ("name", json!(name)),
-        ("processName", json!(processes.get(&of.pid).copied().unwrap_or(&of.name))),
-        ("processType", json!("default")),
-        ("isMainThread", json!(of.pid == of.tid && group[0].event == 0)),
-        ("pid", json!(of.pid.to_string())),
-        ("tid", json!(of.tid.to_string())),
-        ("processStartupTime", json!(start)),
-        ("processShutdownTime", json!(null)),
-        ("registerTime", json!(start)),
-        ("unregisterTime", json!(end)),
-        ("pausedRanges", json!([])),
-        ("samples", samples),
-        ("markers", markers),
-    ] {
-        thread.insert(key.to_owned(), value);
-    }
-    Value::Object(thread)
+    json!({
+        "name": name,
+        "processName": processes.get(&of.pid).copied().unwrap_or(&*of.name),
+        "processType": "default",
+        "isMainThread": of.pid == of.tid && group[0].event == 0,
+        "pid": of.pid.to_string(),
+        "tid": of.tid.to_string(),
+        "processStartupTime": start,
+        "processShutdownTime": null,
+        "registerTime": start,
+        "unregisterTime": end,
+        "pausedRanges": [],
+        "samples": samples,
+        "markers": markers,
+    })
 }
 
 /// Returns the names of the main threads, by process: the profiler groups threads by process, and shows
@@ -222,7 +224,7 @@ fn markers(profile: &Profile, group: &[Sample], is_first: bool, tables: &mut Tab
     }
     let mut rows = Vec::new();
     for (function, start, end, count) in spans {
-        let cause = profile.functions[function as usize].name.clone();
+        let cause = profile.functions[function as usize].name.to_string();
         rows.push(Marker { name: INCOMPLETE, start, end: Some(end), count, cause });
     }
     for loss in profile.losses.iter().filter(|_| is_first) {

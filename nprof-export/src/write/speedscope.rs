@@ -101,9 +101,9 @@ fn frame(profile: &Profile, function: u32) -> Value {
     let function = &profile.functions[function as usize];
     let image = function.image.map(|image| profile.images[image as usize].path.as_str());
     // Without a source file, the image explains the place of the function.
-    let file = if function.file.is_empty() { image } else { Some(function.file.as_str()) };
+    let file = if function.file.is_empty() { image } else { Some(&*function.file) };
     match file {
-        Some(file) => json!({"name": function.name, "file": file}),
-        None => json!({"name": function.name}),
+        Some(file) => json!({"name": &*function.name, "file": file}),
+        None => json!({"name": &*function.name}),
     }
 }

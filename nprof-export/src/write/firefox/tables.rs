@@ -1,8 +1,10 @@
-//! The tables of a thread: strings, functions, frames, stacks. Each row is a number in the order of
-//! its first use.
+//! The tables that all threads share: strings, source files, functions, frames, stacks. Each row is a number in
+//! the order of its first use.
+
+use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::categories::category_number;
 use crate::model::{Category, Interner, Profile};
@@ -23,10 +25,12 @@ struct StackRow {
     frame: u32,
 }
 
-/// The tables of a thread.
+/// The tables of a profile.
 pub(super) struct Tables<'a> {
     profile: &'a Profile,
     strings: Interner<String>,
+    /// Source files, as numbers of strings.
+    sources: Interner<u32>,
     /// Functions of the profile.
     functions: Interner<u32>,
     /// Images of the profile.
@@ -43,6 +47,7 @@ impl<'a> Tables<'a> {
         Self {
             profile,
             strings: Interner::default(),
+            sources: Interner::default(),
             functions: Interner::default(),
             resources: Interner::default(),
             frames: Interner::default(),
@@ -97,38 +102,37 @@ impl<'a> Tables<'a> {
         last
     }
 
-    /// Returns the tables as members of a thread.
-    pub(super) fn columns(mut self) -> Map<String, Value> {
-        let functions = self.function_columns();
-        let resources = self.resource_columns();
-        let (frames, stacks) = (self.frame_columns(), self.stack_columns());
-        let mut columns = Map::new();
-        for (key, value) in [
-            ("frameTable", frames),
+    /// Writes the tables.
+    pub(super) fn write(mut self, out: &mut impl Write) -> io::Result<()> {
+        let functions = self.function_table();
+        let resources = self.resource_table();
+        let native = json!({
+            "length": 0, "address": [], "functionSize": [], "libIndex": [], "name": [],
+        });
+        for (name, table) in [
+            ("stackTable", self.stack_table()),
+            ("frameTable", self.frame_table()),
             ("funcTable", functions),
-            ("stackTable", stacks),
             ("resourceTable", resources),
-            (
-                "nativeSymbols",
-                json!({"length": 0, "address": [], "functionSize": [], "libIndex": [], "name": []}),
-            ),
-            ("stringArray", json!(self.strings.values())),
+            ("nativeSymbols", native),
+            ("sources", self.source_table()),
         ] {
-            columns.insert(key.to_owned(), value);
+            writeln!(out, "{}:{table},", json!(name))?;
         }
-        columns
+        write!(out, "\"stringArray\":{}", json!(self.strings.values()))
     }
 
-    fn function_columns(&mut self) -> Value {
+    fn function_table(&mut self) -> Value {
         let count = self.functions.len();
-        let (mut names, mut files, mut resources) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut names, mut sources, mut resources) = (Vec::new(), Vec::new(), Vec::new());
         let mut lines = Vec::new();
         for function in self.functions.values() {
             let function = &self.profile.functions[*function as usize];
-            names.push(self.strings.number(function.name.clone()));
+            names.push(self.strings.number(function.name.to_string()));
             lines.push(Some(function.start_line).filter(|&line| line > 0));
-            let file = Some(function.file.clone()).filter(|file| !file.is_empty());
-            files.push(file.map(|file| self.strings.number(file)));
+            let file = Some(function.file.to_string()).filter(|file| !file.is_empty());
+            let file = file.map(|file| self.strings.number(file));
+            sources.push(file.map(|file| self.sources.number(file)));
             // -1 is no resource.
             let resource = function.image.map(|image| self.resources.number(image));
             resources.push(resource.map_or(-1, i64::from));
@@ -139,13 +143,13 @@ impl<'a> Tables<'a> {
             "isJS": vec![false; count],
             "relevantForJS": vec![false; count],
             "resource": resources,
-            "fileName": files,
+            "source": sources,
             "lineNumber": lines,
             "columnNumber": vec![Value::Null; count],
         })
     }
 
-    fn resource_columns(&mut self) -> Value {
+    fn resource_table(&mut self) -> Value {
         let count = self.resources.len();
         let image = |&image: &u32| self.profile.images[image as usize].name.clone();
         let names: Vec<String> = self.resources.values().iter().map(image).collect();
@@ -160,7 +164,7 @@ impl<'a> Tables<'a> {
         })
     }
 
-    fn frame_columns(&self) -> Value {
+    fn frame_table(&self) -> Value {
         let rows = self.frames.values();
         let column = |value: &dyn Fn(&FrameRow) -> Value| rows.iter().map(value).collect();
         let nulls: Vec<Value> = vec![Value::Null; rows.len()];
@@ -185,16 +189,22 @@ impl<'a> Tables<'a> {
         table
     }
 
-    fn stack_columns(&self) -> Value {
+    fn stack_table(&self) -> Value {
         let rows = self.stacks.values();
-        let category =
-            |row: &StackRow| category_number(self.frames.values()[row.frame as usize].category);
         json!({
             "length": rows.len(),
             "prefix": rows.iter().map(|row| row.prefix).collect::<Vec<_>>(),
             "frame": rows.iter().map(|row| row.frame).collect::<Vec<_>>(),
-            "category": rows.iter().map(category).collect::<Vec<_>>(),
-            "subcategory": vec![0; rows.len()],
+        })
+    }
+
+    fn source_table(&self) -> Value {
+        let sources = self.sources.values();
+        // Only scripts have ids.
+        json!({
+            "length": sources.len(),
+            "id": vec![Value::Null; sources.len()],
+            "filename": sources,
         })
     }
 }
