@@ -48,6 +48,9 @@ const USED_TYPES: [&str; 5] =
 /// The most threads at a time. Memory is used for those that exist.
 const THREADS_MAX: u32 = 1 << 17;
 
+/// The number of places for threads, by their ids.
+const PLACES: u32 = 1 << 12;
+
 /// The shortest wait of which the stack is reported before its end, in ns.
 const CAPTURE_AFTER_NS: u64 = 900_000_000;
 
@@ -82,6 +85,8 @@ pub(crate) struct WaitTracer {
     /// The program for the iterator over tasks.
     on_task: File,
     threads: BpfMap,
+    /// The threads by the last bits of their ids; the programs move those of `threads` here.
+    places: BpfMap,
     /// The maps of the events that write samples, notes, and samples of wakers. The kernel empties them on close.
     samples: File,
     notes: File,
@@ -130,6 +135,7 @@ impl WaitTracer {
             attached: RefCell::default(),
             on_task,
             threads: object.take_map("threads")?,
+            places: object.take_map("places")?,
             samples: object.take_map("samples")?.file,
             notes: object.take_map("notes")?.file,
             wakes: object.take_map("wakes")?.file,
@@ -259,8 +265,17 @@ impl WaitTracer {
         Ok(exited.len())
     }
 
+    /// True if the programs follow a thread at its place.
+    fn has_place(&self, tid: u32) -> bool {
+        let place = self.places.get(&(tid % PLACES).to_ne_bytes());
+        place.is_some_and(|it| it.starts_with(&(!tid).to_ne_bytes()))
+    }
+
     /// Adds a thread. Returns false if it is followed already.
     fn insert(&self, tid: u32, thread: &MeasuredThread) -> anyhow::Result<bool> {
+        if self.has_place(tid) {
+            return Ok(false);
+        }
         let words: Vec<u8> = thread.words().iter().flat_map(|it| it.to_ne_bytes()).collect();
         match self.threads.set_new(&tid.to_ne_bytes(), &words) {
             Ok(()) => Ok(true),
@@ -303,6 +318,7 @@ fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
     ];
     let entries = [
         ("threads", THREADS_MAX),
+        ("places", PLACES),
         ("samples", last_cpu + 1),
         ("notes", last_cpu + 1),
         ("wakes", last_cpu + 1),
@@ -334,22 +350,44 @@ fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::waits::data::THREAD_WORDS;
     use std::process::Command;
+
+    /// Returns a loaded tracer; None where the kernel or the rights do not allow it.
+    fn tracer() -> Option<WaitTracer> {
+        let loaded = WaitTracer::load(WaitConfig::default(), 0);
+        let started = loaded.and_then(|tracer| tracer.try_start().map(|()| tracer));
+        started.inspect_err(|error| eprintln!("SKIPPED: {error:#}")).ok()
+    }
 
     #[test]
     fn exited_thread_is_not_followed_under_its_id() {
-        let loaded = WaitTracer::load(WaitConfig::default(), 0);
-        let tracer = match loaded.and_then(|tracer| tracer.try_start().map(|()| tracer)) {
-            Ok(tracer) => tracer,
-            Err(error) => return eprintln!("SKIPPED: {error:#}"),
-        };
+        let Some(tracer) = tracer() else { return };
         let mut ended = Command::new("true").spawn().expect("it is installed");
         ended.wait().expect("it ends");
         let own = std::process::id();
         // Without the program for exits, which would hide an entry that stays.
         assert_eq!(tracer.follow(vec![own, ended.id()]).expect("bpf(2)"), 1);
         assert_eq!(tracer.follow(vec![own]).expect("bpf(2)"), 0, "it is followed");
-        let has = |tid: u32| tracer.threads.get(&tid.to_ne_bytes()).is_some();
+        let has =
+            |tid: u32| tracer.has_place(tid) || tracer.threads.get(&tid.to_ne_bytes()).is_some();
         assert!(has(own) && !has(ended.id()));
+    }
+
+    #[test]
+    fn thread_of_a_taken_place_is_followed() {
+        let Some(tracer) = tracer() else { return };
+        let own = std::process::id();
+        let taken = u64::from(!(own + PLACES));
+        let place: Vec<u8> = [&[taken][..], &[0; THREAD_WORDS]]
+            .concat()
+            .iter()
+            .flat_map(|it| it.to_ne_bytes())
+            .collect();
+        tracer.places.set(&(own % PLACES).to_ne_bytes(), &place).expect("bpf(2)");
+        assert_eq!(tracer.follow(vec![own]).expect("bpf(2)"), 1);
+        assert!(!tracer.has_place(own));
+        let progress = tracer.progress().expect("bpf(2)");
+        assert_eq!(progress.iter().filter(|thread| thread.tid == own).count(), 1);
     }
 }
