@@ -121,17 +121,26 @@ impl CpuTimeMeter {
     /// Reads the CPU time of the followed processes, so that little is missed when one exits.
     pub(crate) fn poll(&mut self, living: impl Iterator<Item = u32>) {
         let now = sys::monotonic_ns();
+        self.read_after(pause_ns(self.polled.took, now.saturating_sub(self.began)), now, living);
+    }
+
+    /// The same, after attached processes have `exited`: the time of each is in /proc until its parent
+    /// has waited for it.
+    pub(crate) fn poll_exited(&mut self, exited: &[u32], living: impl Iterator<Item = u32>) {
+        let now = sys::monotonic_ns();
+        exited.iter().for_each(|&pid| self.processes.note_end(pid, now));
+        self.read_after(pause_ns(self.polled.took, 0), now, living);
+    }
+
+    /// Reads the followed processes, unless the last reading was less than `pause_ns` ago.
+    fn read_after(&mut self, pause_ns: u64, now: u64, living: impl Iterator<Item = u32>) {
         if self.cpu_time_scope == CpuTimeScope::Processes
-            && now.saturating_sub(self.polled.at) >= self.pause_ns(now)
+            && now.saturating_sub(self.polled.at) >= pause_ns
         {
             let is_due = now.saturating_sub(self.listed_ns) >= sys::duration_ns(LIST_INTERVAL);
             let listing = if is_due { Listing::Part } else { Listing::None };
             self.read_processes(now, living, listing);
         }
-    }
-
-    fn pause_ns(&self, now: u64) -> u64 {
-        pause_ns(self.polled.took, now.saturating_sub(self.began))
     }
 
     /// Reads all processes, those of `listing` in /proc.

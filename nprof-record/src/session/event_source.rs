@@ -136,7 +136,7 @@ pub(crate) struct Wake {
     pub(crate) is_due: bool,
     /// True if signals may be pending.
     pub(crate) has_signals: bool,
-    /// True if the polled process may have exited.
+    /// True if a watched process may have exited.
     pub(crate) has_exit: bool,
 }
 
@@ -159,8 +159,8 @@ impl SourceSet {
         self.0.iter().for_each(|source| source.disable());
     }
 
-    /// Waits for a source, a signal, the exit of the process with this descriptor (-1 for none), or
-    /// the time `until_ns`.
+    /// Waits for a source, a signal, the exit of one of the processes with these descriptors, or the
+    /// time `until_ns`.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl SourceSet {
     pub(crate) fn wait(
         &mut self,
         signals: &Signals,
-        process: RawFd,
+        processes: &[RawFd],
         until_ns: u64,
     ) -> io::Result<Wake> {
         let mut now_ns = sys::monotonic_ns();
@@ -181,7 +181,7 @@ impl SourceSet {
             // Rounded up: poll(2) with 0 ms would spin until the time comes.
             let timeout_ms = (until_ns - now_ns).min(interval_ns).div_ceil(1_000_000);
             let timeout_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-            let wake = self.poll(signals, process, timeout_ms)?;
+            let wake = self.poll(signals, processes, timeout_ms)?;
             if wake.is_due {
                 return Ok(wake);
             }
@@ -198,19 +198,26 @@ impl SourceSet {
         Ok(Wake { is_due: false, has_signals: is_unknown, has_exit: is_unknown })
     }
 
-    fn poll(&mut self, signals: &Signals, process: RawFd, timeout_ms: i32) -> io::Result<Wake> {
+    fn poll(
+        &mut self,
+        signals: &Signals,
+        processes: &[RawFd],
+        timeout_ms: i32,
+    ) -> io::Result<Wake> {
         // The descriptors change when tasks exit, so the list is built for each poll.
         let of_fd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut fds = vec![of_fd(signals.fd()), of_fd(process)];
+        let mut fds = vec![of_fd(signals.fd())];
+        fds.extend(processes.iter().map(|&process| of_fd(process)));
+        let mut start = fds.len();
         let mut ends = Vec::with_capacity(self.0.len());
         for source in &self.0 {
             source.add_poll_fds(&mut fds);
             ends.push(fds.len());
         }
         sys::poll(&mut fds, timeout_ms)?;
-        let [has_signals, has_exit] = [0, 1].map(|at: usize| fds[at].revents != 0);
+        let has_signals = fds[0].revents != 0;
+        let has_exit = fds[1..start].iter().any(|process| process.revents != 0);
         let mut is_due = has_signals || has_exit;
-        let mut start = 2;
         for (source, end) in self.0.iter_mut().zip(ends) {
             is_due |= source.handle_poll(&fds[start..end]);
             start = end;

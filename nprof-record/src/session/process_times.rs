@@ -69,6 +69,8 @@ struct Known {
     last: Reading,
     /// The time of the last reading.
     read_ns: u64,
+    /// The time of its end, if that was noted.
+    ended_ns: Option<u64>,
     /// The CPU time of its children that have exited, as last read.
     exited_children_ns: u64,
 }
@@ -175,6 +177,14 @@ impl ProcessTimes {
         }
     }
 
+    /// Notes that a process has exited by `now_ns`: it uses no time after it, and its last reading may
+    /// be one of later.
+    pub(crate) fn note_end(&mut self, pid: u32, now_ns: u64) {
+        if let Some(known) = self.processes.get_mut(&pid) {
+            known.ended_ns = Some(now_ns);
+        }
+    }
+
     /// Notes that the parents of processes have exited.
     fn note_orphans(&mut self, exited: &FxHashSet<u32>) {
         if exited.is_empty() {
@@ -200,7 +210,8 @@ impl ProcessTimes {
             parent.exited_children_ns = parent.exited_children_ns.saturating_add(total_ns);
             return;
         }
-        let unread_ns = now_ns.saturating_sub(known.read_ns);
+        let ended_ns = known.ended_ns.unwrap_or(now_ns);
+        let unread_ns = ended_ns.saturating_sub(known.read_ns);
         let read_ns = known.read_ns.saturating_sub(self.began_ns);
         self.exited += i128::from(total_ns) + i128::from(known.unread_ns(unread_ns, read_ns));
         let elapsed_ns = now_ns.saturating_sub(self.began_ns);
@@ -437,6 +448,26 @@ mod tests {
         machine.set(11, 1, 50, 0);
         machine.0.entry(11).and_modify(|reading| reading.start_ticks += 1);
         assert_eq!(machine.read(&mut times, 200), Some(250));
+    }
+
+    #[test]
+    fn process_uses_no_time_after_its_noted_end() {
+        let (mut machine, mut times) = attached();
+        machine.set(10, 1, 1100, 300);
+        machine.read(&mut times, 200);
+        times.note_end(10, 300 * MS);
+        // Its parent has not waited for it yet.
+        machine.set(10, 1, 1150, 300);
+        assert_eq!(machine.read(&mut times, 301), Some(150));
+        machine.0.remove(&10);
+        assert_eq!(machine.read(&mut times, 800), Some(150));
+        // Its parent was faster.
+        let (mut machine, mut times) = attached();
+        machine.set(10, 1, 1100, 300);
+        machine.read(&mut times, 200);
+        times.note_end(10, 300 * MS);
+        machine.0.remove(&10);
+        assert_eq!(machine.read(&mut times, 800), Some(150));
     }
 
     #[test]

@@ -18,13 +18,18 @@ enum WorkloadKind {
 }
 
 /// Processes that existed before, without those that were found to have exited.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct AttachedProcesses {
-    processes: Vec<Attached>,
-    /// The descriptor of the last process, once it was polled. Only one is open: there may be more
-    /// processes than a recorder may have descriptors.
-    last: Option<ProcessFd>,
+    watched: Vec<(Attached, ProcessFd)>,
+    /// The others. They are watched as soon as watched ones have exited.
+    others: Vec<Attached>,
+    /// The watched ones that have exited since the last [`Workload::take_exited`].
+    exited: Vec<u32>,
 }
+
+/// The most processes that are watched by a descriptor: there may be more processes than a recorder may
+/// have descriptors, and each wait looks at all of them.
+const WATCHED_MAX: usize = 64;
 
 /// A process that existed before.
 #[derive(Clone, Copy, Debug)]
@@ -50,23 +55,23 @@ impl Attached {
 impl AttachedProcesses {
     /// True if any of them lives.
     fn live(&mut self) -> bool {
-        while let Some(&process) = self.processes.last() {
-            // Polling a descriptor takes one call, reading /proc five.
-            let lives = match &self.last {
-                Some(last) => !last.has_exited(),
-                None => {
-                    // Opened first: it is that of the process that /proc then shows.
-                    self.last = ProcessFd::open(process.pid).ok();
-                    process.lives()
+        let exited = self.watched.extract_if(.., |(_, process)| process.has_exited());
+        self.exited.extend(exited.map(|(process, _)| process.pid));
+        while self.watched.len() < WATCHED_MAX {
+            let Some(process) = self.others.pop() else { break };
+            // Opened first: it is that of the process that /proc then shows.
+            let descriptor = ProcessFd::open(process.pid);
+            match descriptor {
+                _ if !process.lives() => {}
+                Ok(descriptor) => self.watched.push((process, descriptor)),
+                // Linux before 5.3, or no descriptor is left.
+                Err(_) => {
+                    self.others.push(process);
+                    break;
                 }
-            };
-            if lives {
-                return true;
             }
-            self.processes.pop();
-            self.last = None;
         }
-        false
+        !self.watched.is_empty() || !self.others.is_empty()
     }
 }
 
@@ -113,7 +118,7 @@ impl Workload {
     /// Creates the workload of existing processes. Those that have exited by now are left out.
     pub(crate) fn processes(pids: &[u32]) -> Self {
         let processes = pids.iter().filter_map(|&pid| Attached::new(pid)).collect();
-        let attached = AttachedProcesses { processes, last: None };
+        let attached = AttachedProcesses { others: processes, ..Default::default() };
         Self::new(WorkloadKind::Processes(RefCell::new(attached)))
     }
 
@@ -153,14 +158,15 @@ impl Workload {
         matches!(self.kind, WorkloadKind::Processes(_))
     }
 
-    /// Returns the descriptor of the process that is polled, which is readable once it has exited; -1
-    /// without one.
-    pub(crate) fn process_fd(&self) -> RawFd {
+    /// Returns the descriptors of processes that are watched, each readable once its process has exited.
+    /// Empty if an exit is found by polling, or by a signal.
+    pub(crate) fn process_fds(&self) -> Vec<RawFd> {
         match &self.kind {
             WorkloadKind::Processes(processes) => {
-                processes.borrow().last.as_ref().map_or(-1, ProcessFd::as_raw_fd)
+                let processes = processes.borrow();
+                processes.watched.iter().map(|(_, process)| process.as_raw_fd()).collect()
             }
-            _ => -1,
+            _ => Vec::new(),
         }
     }
 
@@ -170,6 +176,16 @@ impl Workload {
             WorkloadKind::Command(child) => child.ended().is_some(),
             WorkloadKind::Processes(processes) => !processes.borrow_mut().live(),
             WorkloadKind::Everyone => false,
+        }
+    }
+
+    /// Returns the attached processes that [`Self::has_exited`] has found to have exited.
+    pub(crate) fn take_exited(&self) -> Vec<u32> {
+        match &self.kind {
+            WorkloadKind::Processes(processes) => {
+                std::mem::take(&mut processes.borrow_mut().exited)
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -280,9 +296,9 @@ mod tests {
     }
 
     #[test]
-    fn attached_processes_live_until_the_last_exits_and_need_one_descriptor() {
+    fn attached_processes_live_until_the_last_exits_and_need_few_descriptors() {
         let start = || Command::new("cat").stdin(Stdio::piped()).spawn().expect("it runs");
-        let mut children: Vec<Child> = (0..8).map(|_| start()).collect();
+        let mut children: Vec<Child> = (0..WATCHED_MAX + 8).map(|_| start()).collect();
         let pids: Vec<u32> = children.iter().map(Child::id).collect();
         let workload = Workload::processes(&pids);
         let mut end = |number: usize| {
@@ -290,12 +306,31 @@ mod tests {
             children[number].wait().expect("it ends");
         };
         assert!(!workload.has_exited());
-        // Tests beside this one may have one, too.
-        assert!(descriptors() < 4, "{}", descriptors());
+        // Tests beside this one may have some, too.
+        assert!((WATCHED_MAX..WATCHED_MAX + 4).contains(&descriptors()), "{}", descriptors());
         end(7);
         end(0);
         assert!(!workload.has_exited());
-        (1..7).for_each(&mut end);
+        (1..7).chain(8..pids.len()).for_each(&mut end);
+        assert!(workload.has_exited());
+        assert!(workload.process_fds().is_empty());
+    }
+
+    #[test]
+    fn exit_of_each_attached_process_is_noticed() {
+        let start = || Command::new("cat").stdin(Stdio::piped()).spawn().expect("it runs");
+        let mut children = [start(), start()];
+        let workload = Workload::processes(&[children[0].id(), children[1].id()]);
+        assert!(!workload.has_exited());
+        for child in &mut children {
+            drop(child.stdin.take());
+            child.wait().expect("it ends");
+            let of_fd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            let mut fds: Vec<_> = workload.process_fds().into_iter().map(of_fd).collect();
+            assert_eq!(sys::poll(&mut fds, 0).expect("descriptors"), 1);
+            workload.has_exited();
+            assert_eq!(workload.take_exited(), [child.id()]);
+        }
         assert!(workload.has_exited());
     }
 }
