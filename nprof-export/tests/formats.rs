@@ -340,6 +340,23 @@ fn callgrind_annotate_shows_the_numbers_of_the_stream() {
     assert_eq!(first(&inclusive, "main"), "3", "{inclusive}");
 }
 
+/// A sample of a function whose name is all brackets, and one without a stack.
+const BRACKETS: &str = "@nprof\t1.1\trun=0x1\tclock=monotonic\n@event\tid=1\tname=cpu-clock\tunit=ns\t\
+    measure=cpu-time\nT\t1\t0\t7\t7\t0\ta\nI\t1\telf\t-\t/bin/a\nF\t1\t1\t0x10\tu\n\
+    U\t1\t<u32 as Add<u8>>::add(u8)\t-\nY\t1\tnamed\t1,0,0,0\nN\t1\t0\t1\n\
+    S\t10\t1\t1\t0\t1\t5\t1\nS\t11\t1\t1\t0\t0\t3\t1\n@end\tsamples=2\trecords=7\tlost=0\n";
+
+#[test]
+fn samples_without_stack_are_of_a_function() {
+    let file = json("speedscope", BRACKETS.as_bytes());
+    assert_eq!(file["shared"]["frames"][1]["name"], "[no stack]");
+    assert_eq!(file["profiles"][0]["samples"], serde_json::json!([[0], [1]]));
+    let file = json("firefox", BRACKETS.as_bytes());
+    assert_eq!(file["threads"][0]["samples"]["stack"], serde_json::json!([0, 1]));
+    let file = String::from_utf8(export("callgrind", BRACKETS.as_bytes())).unwrap();
+    assert!(file.contains(") [no stack]\n0 1 3\n"), "{file}");
+}
+
 #[test]
 fn hostile_names_stay_in_their_place() {
     for format in ["speedscope", "firefox", "callgrind"] {

@@ -35,13 +35,20 @@ fn folded_stacks_come_back_as_they_were() {
 #[test]
 fn pprof_file_comes_back_with_the_numbers_of_the_stream() {
     let shell = Shell::new();
-    shell.write("waits.nprof", waits());
-    shell.run("nprof-export --to pprof -o p.pb.gz waits.nprof 2> /dev/null").quiet();
+    let waits = String::from_utf8(waits()).unwrap();
+    let without_stack = waits.replace("@end\t", "S\t90\t1\t1\t0\t0\t3000000\t1\n@end\t");
+    assert_ne!(waits, without_stack);
+    shell.write("waits.nprof", without_stack);
+    shell.run("nprof-export --to pprof --partial-ok -o p.pb.gz waits.nprof 2> /dev/null").quiet();
     let run = shell.run("nprof-import p.pb.gz > x.nprof");
     assert_eq!((run.status, run.err.as_str()), (0, ""), "{run:?}");
     shell.run("nprof-format check x.nprof").quiet();
     assert_eq!(row(&shell, "x.nprof", "cpu-clock", "crc"), [4, 4_000_000, 4_000_000]);
     assert_eq!(row(&shell, "x.nprof", "cpu-clock", "handle"), [2, 2_000_000, 6_000_000]);
+    assert_eq!(row(&shell, "x.nprof", "cpu-clock", "[no stack]"), [1, 3_000_000, 3_000_000]);
+    let image =
+        shell.run("nprof-flat --match event=^cpu-clock$ --by image --format tsv x.nprof").quiet();
+    assert!(image.contains("cpu-clock\t[no stack]\t1\t"), "{image}");
     assert_eq!(row(&shell, "x.nprof", "blocked", "ep_poll"), [28, 28_000_000, 28_000_000]);
     // Not compressed, and from a pipe.
     shell.run("zcat p.pb.gz | nprof-import > y.nprof").quiet();

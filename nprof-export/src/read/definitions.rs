@@ -120,6 +120,16 @@ impl Definitions {
     /// Returns the stack in the place of those that were left out.
     fn other(&mut self) -> u32 {
         let name = self.labels.names.intern(OTHER);
+        self.stack_without_code(name)
+    }
+
+    /// Returns the stack of samples without one, for formats in which a sample needs a frame.
+    pub(super) fn no_stack(&mut self) -> u32 {
+        let name = self.labels.no_stack();
+        self.stack_without_code(name)
+    }
+
+    fn stack_without_code(&mut self, name: NameId) -> u32 {
         let frame = self.place_without_code(name);
         self.stacks.number(Stack { parent: None, frame })
     }

@@ -284,6 +284,11 @@ impl ProfileReader {
             if is_other {
                 self.facts.folded = self.facts.folded.saturating_add(count);
             }
+            let stack = match self.sampling {
+                // Parquet files have their own id.
+                Sampling::Windows(_) => stack,
+                _ => stack.or_else(|| Some(self.definitions.no_stack())),
+            };
             let time = if self.sampling == Sampling::Each { self.utc(time) } else { key.window };
             self.runs.note_time(run, time);
             let sample = model::Sample { time, run, event, thread, name, stack, count, weight };

@@ -23,17 +23,13 @@ struct FunctionCosts {
     calls: BTreeMap<(u32, u32), Costs>,
 }
 
-/// The function of samples without a stack, after those of the profile.
-const NO_STACK: &str = "[no stack]";
-
 /// Writes a profile.
 pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let costs = sums(profile);
     head(profile, out)?;
     let mut names = Names::default();
     for (&number, costs) in &costs {
-        let no_stack = Function { name: NO_STACK.into(), ..Function::default() };
-        let function = profile.functions.get(number as usize).unwrap_or(&no_stack);
+        let function = &profile.functions[number as usize];
         writeln!(out)?;
         names.write(profile, function, ["ob", "fl", "fn"], out)?;
         for (line, costs) in &costs.own {
@@ -116,9 +112,8 @@ fn sums(profile: &Profile) -> BTreeMap<u32, FunctionCosts> {
         // Leaf first.
         let calls: Vec<CallSite> =
             profile.frames_of(group[0].stack).flat_map(|frame| &frame.calls).copied().collect();
-        let no_stack = CallSite { function: profile.functions.len() as u32, line: 0 };
         // The innermost call of the leaf has the self cost.
-        let leaf = calls.first().copied().unwrap_or(no_stack);
+        let Some(leaf) = calls.first() else { continue };
         let own = sums.entry(leaf.function).or_default().own.entry(leaf.line).or_insert_with(none);
         group.iter().for_each(|sample| add(own, sample));
         let mut seen = BTreeSet::new();

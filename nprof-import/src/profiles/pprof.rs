@@ -162,7 +162,7 @@ struct Importer<'a, W: Write> {
     locations: FxHashMap<u64, &'a Location>,
     functions: FxHashMap<u64, &'a nprof_pprof::Function>,
     mappings: FxHashMap<u64, &'a nprof_pprof::Mapping>,
-    places: FxHashMap<u64, Place>,
+    places: FxHashMap<u64, Option<Place>>,
     /// The numbers of texts, by their indices in the profile.
     texts: FxHashMap<i64, u32>,
     /// By the numbers of the path and the build ID.
@@ -231,7 +231,7 @@ impl<'a, W: Write> Importer<'a, W> {
         for sample in &profile.sample {
             // Leaf first.
             let mut stack: Vec<Place> =
-                sample.location_id.iter().map(|&id| self.place(id)).collect();
+                sample.location_id.iter().filter_map(|&id| self.place(id)).collect();
             stack.reverse();
             let task = self.task(sample);
             for (value, &event) in values.iter().zip(events) {
@@ -281,20 +281,21 @@ impl<'a, W: Write> Importer<'a, W> {
         *self.texts.entry(index).or_insert_with(new)
     }
 
-    fn place(&mut self, id: u64) -> Place {
+    /// None for the place that nprof-export writes for a sample without a stack.
+    fn place(&mut self, id: u64) -> Option<Place> {
         if let Some(&place) = self.places.get(&id) {
             return place;
         }
         let place = match self.locations.get(&id).copied() {
             Some(location) => self.new_place(location),
             // The profile does not define it.
-            None => Place { offset: id, ..Place::mark(Mark::None) },
+            None => Some(Place { offset: id, ..Place::mark(Mark::None) }),
         };
         self.places.insert(id, place);
         place
     }
 
-    fn new_place(&mut self, location: &'a Location) -> Place {
+    fn new_place(&mut self, location: &'a Location) -> Option<Place> {
         let mut calls = Vec::new();
         for line in &location.line {
             let Some(&function) = self.functions.get(&line.function_id) else { continue };
@@ -306,17 +307,19 @@ impl<'a, W: Write> Importer<'a, W> {
             });
         }
         // nprof-export writes the mark of an incomplete stack as a function.
-        let mark = calls.first().and_then(|call| {
+        if let Some(call) = calls.first().filter(|_| location.mapping_id == 0) {
             let name = self.output.text_of(call.name);
-            let word = name.strip_prefix(b"[incomplete:")?.strip_suffix(b"]")?;
-            Mark::from_word(word)
-        });
-        if let Some(mark) = mark.filter(|_| location.mapping_id == 0) {
-            return Place::mark(mark);
+            if **name == *b"[no stack]" {
+                return None;
+            }
+            let word = name.strip_prefix(b"[incomplete:").and_then(|word| word.strip_suffix(b"]"));
+            if let Some(mark) = word.and_then(Mark::from_word) {
+                return Some(Place::mark(mark));
+            }
         }
         let (image, offset) = self.image(location);
         let calls = if calls.is_empty() { 0 } else { self.output.calls(&calls) };
-        Place { calls, ..Place::in_image(image, offset) }
+        Some(Place { calls, ..Place::in_image(image, offset) })
     }
 
     /// Returns the number of the image of a location, and the offset in it.
