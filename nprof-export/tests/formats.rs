@@ -347,6 +347,26 @@ const BRACKETS: &str = "@nprof\t1.1\trun=0x1\tclock=monotonic\n@event\tid=1\tnam
     S\t10\t1\t1\t0\t1\t5\t1\nS\t11\t1\t1\t0\t0\t3\t1\n@end\tsamples=2\trecords=7\tlost=0\n";
 
 #[test]
+fn go_shows_whole_names_and_samples_without_stack() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("p.pb.gz");
+    std::fs::write(&path, export("pprof", BRACKETS.as_bytes())).unwrap();
+    if !have(&["go"]) {
+        return;
+    }
+    let output = Command::new("go")
+        .env("HOME", directory.path())
+        .args(["tool", "pprof", "-top", "-unit=ns", "-sample_index=cpu"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    for row in ["5ns 62.50%  <u32 as Add<u8>>::add(u8)", "3ns 37.50%  [no stack]"] {
+        assert!(table.contains(row), "{table}");
+    }
+}
+
+#[test]
 fn samples_without_stack_are_of_a_function() {
     let file = json("speedscope", BRACKETS.as_bytes());
     assert_eq!(file["shared"]["frames"][1]["name"], "[no stack]");

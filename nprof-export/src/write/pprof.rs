@@ -243,7 +243,9 @@ fn locations(
         part.function.push(proto::Function {
             id,
             name,
-            system_name: name,
+            // pprof takes a name that equals the name of the system for mangled, and removes all that is in
+            // brackets: <u32 as Add>::add would be ::add.
+            system_name: 0,
             filename,
             start_line: i64::from(function.start_line),
         });
