@@ -90,7 +90,7 @@ fn record(
     };
     if let Some(stack) = known {
         let thread_and_stack = u64::from(thread.tid.load(Relaxed)) | u64::from(stack) << 32;
-        slot.write(0, &[clock::now_ns(), thread_and_stack, pointer as u64, size as u64]);
+        slot.write(0, &[clock::recent_ns(), thread_and_stack, pointer as u64, size as u64]);
         slot.commit(Kind::Repeated);
         shadow::mark(pointer);
         return;
@@ -101,7 +101,7 @@ fn record(
     slot.write(
         0,
         &[
-            clock::now_ns(),
+            clock::recent_ns(),
             tid | u64::from(sample.count) << 32,
             pointer as u64,
             size as u64,
@@ -145,7 +145,7 @@ fn write_free(thread: &Thread, pointer: usize, kind: Kind, caller: Caller) {
         ring.header().lost_frees.fetch_add(1, Relaxed);
         return;
     };
-    slot.write(0, &[clock::now_ns(), u64::from(thread.tid.load(Relaxed)), pointer as u64]);
+    slot.write(0, &[clock::recent_ns(), u64::from(thread.tid.load(Relaxed)), pointer as u64]);
     slot.commit(kind);
 }
 
