@@ -8,19 +8,13 @@ use nprof_report::ratio::Per;
 use nprof_report::report::{self, Failure, Report};
 use nprof_report::summary::Summary;
 
-use crate::args::{Args, TOOL};
+use crate::args::{Args, TOOL, View};
 use crate::print::context::PrintContext;
 use crate::print::dispatch;
 use crate::select;
 use crate::tree::aggregate::Aggregator;
 use crate::tree::call_tree::Tree;
 use crate::tree::path_filter::apply_filters;
-
-/// The length of all folded stacks, which are sorted in memory.
-const MAX_FOLDED_BYTES: usize = 64 << 20;
-
-/// The length of folded stacks that are drawn: a picture takes up to twenty times as much memory.
-const MAX_DRAWN_BYTES: usize = 8 << 20;
 
 /// The number of calls in a page, which has 5 bytes for each.
 const MAX_PAGE_NODES: usize = 100_000;
@@ -31,16 +25,11 @@ pub fn run() -> ExitCode {
         Ok(args) => args,
         Err(status) => return status,
     };
-    let path_bytes = match args.format {
-        StackFormat::Folded => MAX_FOLDED_BYTES,
-        StackFormat::Flamegraph | StackFormat::Icicle => MAX_DRAWN_BYTES,
-        // These formats are written path by path.
-        _ => usize::MAX,
-    };
     let is_page = args.format == StackFormat::Html;
-    let aggregator = Aggregator::new(is_page || args.format.is_stacks(), args.filter())
-        .with_path_bytes(path_bytes);
+    let aggregator = Aggregator::new(is_page || args.format.is_stacks(), args.filter());
     let aggregator = if is_page { aggregator.with_timeline(MAX_PAGE_NODES) } else { aggregator };
+    let aggregator =
+        if has_whole_paths(&args) { aggregator } else { aggregator.without_whole_paths() };
     let report = PathsReport { aggregator, args: &args };
     report::run(
         TOOL,
@@ -52,6 +41,15 @@ pub fn run() -> ExitCode {
             dispatch::report(&PrintContext { tree, events, folded, per, summary, args, width }, out)
         },
     )
+}
+
+/// True if the report has each path from its beginning. A tree as a table indents its lines as much.
+fn has_whole_paths(args: &Args) -> bool {
+    match args.format {
+        StackFormat::Table | StackFormat::Folded => true,
+        StackFormat::Flamegraph | StackFormat::Icicle | StackFormat::Html => false,
+        StackFormat::Tsv | StackFormat::Csv | StackFormat::Json => args.view == View::Paths,
+    }
 }
 
 /// The samples by path, and the options that select paths.

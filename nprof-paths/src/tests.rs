@@ -19,7 +19,7 @@ use crate::print::context::PrintContext;
 use crate::print::dispatch::report;
 use crate::print::folded;
 use crate::rows::paths::path_rows;
-use crate::rows::stacks::stack_rows;
+use crate::rows::stacks::{drawn_rows, stack_rows};
 use crate::rows::tree::{inverted, tree_rows};
 use crate::tree::aggregate::{Aggregator, Budget};
 use crate::tree::call_tree::Tree;
@@ -154,8 +154,8 @@ fn merges_calls_from_different_addresses_of_a_function() {
             "[unknown];[no stack] 9\n\
              a\\x3bb (c) [d] 1;[incomplete:max-depth] 9\n\
              a\\x3bb (c) [d] 1;[incomplete:max-depth];main 9\n\
-             a\\x3bb (c) [d] 1;main;{f} 1;{f}\\x201 18\n\
-             a\\x3bb (c) [d] 1;main;{f}\\x201 9\n"
+             a\\x3bb (c) [d] 1;main;{f}\\x201 9\n\
+             a\\x3bb (c) [d] 1;main;{f} 1;{f}\\x201 18\n"
         )
     );
     let (tree, _) = aggregate(&streams, false, &Filter::default());
@@ -388,8 +388,27 @@ fn sums_by_path(tree: &Tree, event: usize) -> BTreeMap<Vec<String>, (Sum, Sum)> 
     sums
 }
 
-const SMALL: Budget =
-    Budget { nodes: 9, kept_nodes: 3, lines: 4, name_bytes: 2_000, path_calls: 15, path_bytes: 90 };
+#[test]
+fn picture_of_many_calls_has_the_larger_ones() {
+    // 40,000 functions with a sample, every tenth with two.
+    let lines: Vec<String> =
+        (0..40_000).map(|i| format!("f{i} {}", 1 + usize::from(i % 10 == 0))).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let tree = tree_of(&lines);
+    let event = ReportedEvent { event: 0, whole: tree.total(0), counted: tree.total(0) };
+    let (rows, limits) = drawn_rows(&tree, &[event], &ALL);
+    assert_eq!((rows[0].stacks.len(), rows[0].other.samples), (4001, 36_000));
+    assert_eq!(limits.spelled(), "--min-percent 0.0028");
+}
+
+const SMALL: Budget = Budget {
+    nodes: 9,
+    kept_nodes: 3,
+    lines: 4,
+    name_bytes: 2_000,
+    path_calls: 15,
+    finished_nodes: 8,
+};
 
 proptest! {
     #[test]

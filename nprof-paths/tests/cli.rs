@@ -48,6 +48,28 @@ fn names_the_wrong_option() {
 }
 
 #[test]
+fn folded_stacks_are_complete_if_they_are_long() {
+    const CALLS: usize = 1700;
+    let mut stream =
+        "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=cycles\nI\t1\telf\t-\t/bin/p\n".to_owned();
+    for call in 1..=CALLS {
+        stream += &format!(
+            "F\t{call}\t1\t{call:#x}\tu\nU\t{call}\t{call:0>50}\t-\nY\t{call}\tnamed\t{call},0,0,0\n"
+        );
+    }
+    let calls: Vec<String> = (1..=CALLS).map(|call| call.to_string()).collect();
+    stream += &format!("N\t1\t0\t{}\n", calls.join("\t"));
+    for node in 1..=CALLS {
+        stream += &format!("S\t{node}\t1\t0\t0\t{node}\t9\t1\n");
+    }
+    stream += &format!("@end\tsamples={CALLS}\trecords={}\tlost=0\n", 3 + 2 * CALLS);
+    let output = report().run(&["--format", "folded"], stream.as_bytes());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let length = 51 * CALLS * (CALLS + 1) / 2 + CALLS * "[unknown] 1\n".len();
+    assert_eq!(output.stdout.len(), length);
+}
+
+#[test]
 fn prints_paths_leaf_first() {
     let table = stdout(&["--event", "cpu-clock"]);
     let expected = format!(

@@ -16,7 +16,7 @@ use crate::print::{delimited, flamegraph, folded, graph_text, json, page, paths,
 use crate::rows::graph::graph_rows;
 use crate::rows::paths::path_rows;
 use crate::rows::ratios::ratio_paths;
-use crate::rows::stacks::stack_rows;
+use crate::rows::stacks::{drawn_rows, stack_rows};
 use crate::rows::tree::{inverted, tree_rows};
 
 /// Prints the report of the command line's view, in its format.
@@ -74,10 +74,14 @@ fn print_stacks(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), F
     let inverted = (context.args.view == View::Callers)
         .then(|| inverted(context.tree, context.events, &limits));
     let tree = inverted.as_ref().unwrap_or(context.tree);
-    let events = stack_rows(tree, context.events, &limits);
     match context.args.format {
-        StackFormat::Folded => folded::write(tree, &events, out)?,
-        _ => out.write_all(&flamegraph::draw(context, tree, &events)?)?,
+        StackFormat::Folded => {
+            folded::write(tree, &stack_rows(tree, context.events, &limits), out)?;
+        }
+        _ => {
+            let (events, limits) = drawn_rows(tree, context.events, &limits);
+            out.write_all(&flamegraph::draw(context, tree, &events, &limits)?)?;
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use nprof_report::args::StackFormat;
 use nprof_report::flamegraph::{self, Picture};
+use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
 use nprof_stream::escape::escaped;
 
@@ -16,7 +17,7 @@ use crate::tree::call_tree::Tree;
 /// The most commands in the title.
 const COMMANDS: usize = 3;
 
-/// Draws the stacks of `tree`, which is inverted if the view is `callers`.
+/// Draws the stacks of `tree`, which is inverted if the view is `callers`, within these limits.
 ///
 /// # Errors
 ///
@@ -25,6 +26,7 @@ pub(crate) fn draw(
     context: &PrintContext<'_>,
     tree: &Tree,
     events: &[StackRows],
+    limits: &RowLimits,
 ) -> io::Result<Vec<u8>> {
     let args = context.args;
     let title = title(context.summary);
@@ -38,9 +40,9 @@ pub(crate) fn draw(
     }
     let picture = Picture {
         title,
-        subtitle: subtitle(context, events),
+        subtitle: subtitle(context, events, limits),
         icicle: args.format == StackFormat::Icicle,
-        min_percent: args.row_limits().min_percent,
+        min_percent: limits.min_percent,
         unit: events
             .first()
             .map_or_else(String::new, |rows| rows.event.stack_unit(context.summary)),
@@ -67,7 +69,7 @@ fn title(summary: &Summary) -> String {
 
 /// Returns the subtitle: the filters, the order of the functions if it is not the usual one, and the
 /// samples that are not drawn apart.
-fn subtitle(context: &PrintContext<'_>, events: &[StackRows]) -> String {
+fn subtitle(context: &PrintContext<'_>, events: &[StackRows], limits: &RowLimits) -> String {
     let args = context.args;
     let mut parts = Vec::new();
     let rules = args.rules();
@@ -80,7 +82,7 @@ fn subtitle(context: &PrintContext<'_>, events: &[StackRows]) -> String {
     }
     let other: u64 = events.iter().map(|rows| rows.other.samples).sum();
     if other > 0 {
-        let limits = args.row_limits().spelled_all();
+        let limits = limits.spelled_all();
         parts.push(format!("(other) is {other} samples of smaller calls ({limits})"));
     }
     parts.join("; ")
@@ -123,7 +125,7 @@ mod tests {
                 args: &args,
                 width: None,
             };
-            String::from_utf8(draw(&context, &tree, &[]).unwrap()).unwrap()
+            String::from_utf8(draw(&context, &tree, &[], &args.row_limits()).unwrap()).unwrap()
         };
         assert!(drawn(&[]).contains("no samples: run it for longer"));
         assert!(drawn(&["--match", "function=<x>"]).contains("left by --match function=&lt;x&gt;"));

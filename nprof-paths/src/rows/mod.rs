@@ -6,6 +6,6 @@
 pub mod graph;
 pub mod paths;
 pub mod ratios;
-mod shown_calls;
+pub(crate) mod shown_calls;
 pub mod stacks;
 pub mod tree;

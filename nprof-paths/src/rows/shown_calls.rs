@@ -44,6 +44,6 @@ fn on_heaviest_paths(tree: &Tree, event: usize, count: usize) -> Vec<bool> {
 }
 
 /// Returns a node and all nodes above it, the root included.
-pub(super) fn with_callers(tree: &Tree, node: NodeIndex) -> impl Iterator<Item = NodeIndex> + '_ {
+pub(crate) fn with_callers(tree: &Tree, node: NodeIndex) -> impl Iterator<Item = NodeIndex> + '_ {
     std::iter::successors(Some(node), |&node| tree.parent(node))
 }

@@ -32,6 +32,72 @@ pub struct StackRow {
     pub sum: Sum,
 }
 
+/// The most frames of a picture, which has 250 bytes for each: a browser shows 6 MB at once.
+const MAX_FRAMES: usize = 24 << 10;
+
+/// The length of all stacks of a picture, which its library has in memory.
+const MAX_DRAWN_BYTES: usize = 80 << 20;
+
+/// The step by which the minimum share of a picture grows until the picture is within its bounds.
+const STEP: f64 = 1.25;
+
+/// The minimum share that follows 0 per cent.
+const FIRST_PERCENT: f64 = 0.001;
+
+/// Returns the stacks of a picture: as [`stack_rows`], with a minimum share that bounds memory; and the
+/// limits with this share.
+pub fn drawn_rows(
+    tree: &Tree,
+    events: &[ReportedEvent],
+    limits: &RowLimits,
+) -> (Vec<StackRows>, RowLimits) {
+    let lengths = path_lengths(tree);
+    let mut limits = *limits;
+    loop {
+        let rows = stack_rows(tree, events, &limits);
+        if is_drawable(tree, &rows, &lengths) || limits.min_percent > 100.0 {
+            return (rows, limits);
+        }
+        limits.min_percent = next_percent(limits.min_percent);
+    }
+}
+
+/// Returns the next larger minimum share, with two digits: users read it.
+fn next_percent(percent: f64) -> f64 {
+    let next = (percent * STEP).max(FIRST_PERCENT);
+    let unit = 10f64.powf(next.log10().floor() - 1.0);
+    (next / unit).ceil() * unit
+}
+
+/// Returns the length of the path down to each node, as text.
+fn path_lengths(tree: &Tree) -> Vec<usize> {
+    let mut lengths: Vec<usize> = Vec::with_capacity(tree.nodes.len());
+    for node in 0..tree.nodes.len() {
+        let above = tree.parent(node).map_or(0, |parent| lengths[parent]);
+        lengths.push(above.saturating_add(tree.function(node).name.len() + 1));
+    }
+    lengths
+}
+
+/// True if the frames and the text of the stacks are within the bounds.
+fn is_drawable(tree: &Tree, rows: &[StackRows], lengths: &[usize]) -> bool {
+    let mut is_frame = vec![false; tree.nodes.len()];
+    let (mut frames, mut bytes) = (0, 0usize);
+    for row in rows.iter().flat_map(|rows| &rows.stacks) {
+        frames += usize::from(row.is_other);
+        let Some(leaf) = row.node else { continue };
+        bytes = bytes.saturating_add(lengths[leaf]);
+        for node in with_callers(tree, leaf) {
+            // The callers were counted with it.
+            if std::mem::replace(&mut is_frame[node], true) {
+                break;
+            }
+            frames += 1;
+        }
+    }
+    frames <= MAX_FRAMES && bytes <= MAX_DRAWN_BYTES
+}
+
 /// Returns the stacks of each event within the limits: calls below the minimum share, and paths
 /// beyond the maximum number, are in `(other)`.
 pub fn stack_rows(tree: &Tree, events: &[ReportedEvent], limits: &RowLimits) -> Vec<StackRows> {

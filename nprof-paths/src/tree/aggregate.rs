@@ -26,7 +26,7 @@ use crate::tree::timeline::{self, Timeline};
 const MAX_NODES: usize = 5 << 16;
 
 /// The number of nodes that a folding keeps, besides nodes of the samples that it folds.
-const KEPT_NODES: usize = MAX_NODES / 4;
+const KEPT_NODES: usize = MAX_NODES / 8 * 5;
 
 /// The number of source lines of leaves above which the rarest are dropped: 20 MB here, 15 MB in a
 /// [`Tree`].
@@ -36,9 +36,9 @@ const MAX_LINES: usize = 1 << 18;
 /// function's name, which can be four times as long.
 const MAX_NAME_BYTES: usize = 16 << 20;
 
-/// The number of calls on all paths together above which the finished tree is folded: reports that
-/// print whole paths would be longer than 300 MB. 10,000 paths of 1,600 calls are below.
-const MAX_PATH_CALLS: usize = 1 << 24;
+/// The number of calls on all paths together above which the finished tree is folded, if the report
+/// prints whole paths: it would be longer than 600 MB. 20,000 paths of 1,600 calls are below.
+const MAX_PATH_CALLS: usize = 1 << 25;
 
 /// The name and the image of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,7 +76,7 @@ pub(crate) struct Budget {
     pub(crate) lines: usize,
     pub(crate) name_bytes: usize,
     pub(crate) path_calls: usize,
-    pub(crate) path_bytes: usize,
+    pub(crate) finished_nodes: usize,
 }
 
 impl Default for Budget {
@@ -87,7 +87,7 @@ impl Default for Budget {
             lines: MAX_LINES,
             name_bytes: MAX_NAME_BYTES,
             path_calls: MAX_PATH_CALLS,
-            path_bytes: usize::MAX,
+            finished_nodes: usize::MAX,
         }
     }
 }
@@ -128,22 +128,21 @@ impl Aggregator {
         Self { by_command, required, filter, ..Self::default() }
     }
 
-    /// Folds the finished tree if the names on all paths together are longer: for formats that have
-    /// all paths in memory.
-    pub fn with_path_bytes(mut self, bytes: usize) -> Self {
-        self.budget.path_bytes = bytes;
+    /// Keeps paths however long all of them are together: for reports that print calls once, not each
+    /// path from its beginning.
+    pub fn without_whole_paths(mut self) -> Self {
+        self.budget.path_calls = usize::MAX;
         self
     }
 
     /// Keeps the samples by thread and time, in [`Tree::moments`], and the code of functions, in
-    /// [`Tree::code`]. The tree then has at most this number of nodes.
+    /// [`Tree::code`]. The finished tree then has at most this number of nodes.
     pub fn with_timeline(mut self, nodes: usize) -> Self {
         self.timeline = Some(Timeline::default());
         self.code = Some(CodeSamples::default());
-        self.budget.nodes = nodes;
-        self.budget.kept_nodes = nodes / 2;
-        // No path is printed.
-        self.budget.path_calls = usize::MAX;
+        self.budget.nodes = 2 * nodes;
+        self.budget.kept_nodes = nodes;
+        self.budget.finished_nodes = nodes;
         self
     }
 
@@ -201,7 +200,7 @@ impl Aggregator {
         self.function(FunctionKey { name, image })
     }
 
-    /// Folds the tree until at most half of the budget is used.
+    /// Folds the tree until at most three quarters of the nodes and half of the names are used.
     fn fold(&mut self) {
         let mut count = self.budget.kept_nodes;
         loop {
@@ -223,11 +222,14 @@ impl Aggregator {
             if self.labels.names.bytes() > max_bytes || self.functions.len() > count {
                 self.forget_unused_names();
             }
-            if self.labels.names.bytes() <= max_bytes || count == 0 {
+            let are_names_few = self.labels.names.bytes() <= max_bytes;
+            // Each node that is kept can have `(other)` below it.
+            let are_nodes_few = self.builder.len() <= self.budget.nodes / 4 * 3;
+            if are_names_few && are_nodes_few || count == 0 {
                 break;
             }
             // A few long names can take more memory than all nodes.
-            count /= 4;
+            count = if are_names_few { count / 4 * 3 } else { count / 4 };
         }
         // They hold indices of nodes, functions and names.
         self.samples = EpochCache::default();
@@ -365,24 +367,34 @@ impl Aggregator {
 
     /// Returns the tree of the samples added so far.
     pub fn finish(&self) -> Tree {
-        if !self.has_long_paths() {
+        if self.is_within_budget(&self.builder) {
             return self.finish_all();
         }
         // A report may still add samples, so that the tree itself stays.
         let mut folded = self.clone();
-        let mut count = folded.builder.len();
-        while folded.has_long_paths() && count > 0 {
-            count /= 2;
-            folded.budget.kept_nodes = count;
-            folded.fold();
+        let other = folded.other();
+        // The largest tree within the budget, to a sixteenth: a tree without calls is.
+        let (mut count, mut too_large) = (0, folded.builder.len());
+        while too_large - count > (too_large / 16).max(1) {
+            let middle = count + (too_large - count) / 2;
+            let mut builder = folded.builder.clone();
+            builder.fold(middle, other);
+            match self.is_within_budget(&builder) {
+                true => count = middle,
+                false => too_large = middle,
+            }
         }
+        let (nodes, name_bytes) = (usize::MAX, usize::MAX);
+        folded.budget = Budget { kept_nodes: count, nodes, name_bytes, ..self.budget };
+        folded.fold();
         folded.finish_all()
     }
 
     /// Returns the samples of the events in calls that [`Aggregator::finish`] folds; none for an event
     /// without such calls.
     pub fn folded(&self, events: &[usize]) -> Vec<(usize, FoldedSums)> {
-        if events.is_empty() || self.bounds.is_empty() && !self.has_long_paths() {
+        let is_whole = self.bounds.is_empty() && self.is_within_budget(&self.builder);
+        if events.is_empty() || is_whole {
             return Vec::new();
         }
         // One tree for all events: a stream can have thousands of them.
@@ -390,19 +402,11 @@ impl Aggregator {
         events.iter().filter_map(|&event| Some((event, tree.folded(event)?))).collect()
     }
 
-    /// True if all paths together are longer than the budget.
-    fn has_long_paths(&self) -> bool {
-        let Budget { path_calls, path_bytes, .. } = self.budget;
-        if self.builder.path_size(|_| 1) > path_calls {
-            return true;
-        }
-        let names = &self.labels.names;
-        let length = |key: &FunctionKey| escaped(names.get(key.name)).len() + 1;
-        let lengths: Vec<usize> = match path_bytes {
-            usize::MAX => return false,
-            _ => self.functions.iter().map(length).collect(),
-        };
-        self.builder.path_size(|function| lengths[function]) > path_bytes
+    /// True if a finished tree may have these nodes.
+    fn is_within_budget(&self, builder: &TreeBuilder) -> bool {
+        let Budget { path_calls, finished_nodes, .. } = self.budget;
+        builder.len() <= finished_nodes
+            && (path_calls == usize::MAX || builder.path_size() <= path_calls)
     }
 
     fn finish_all(&self) -> Tree {

@@ -87,14 +87,13 @@ impl TreeBuilder {
         self.nodes.is_empty()
     }
 
-    /// Returns the size of all paths together, the sizes of their calls added up: the length of a
-    /// report that prints each path.
-    pub fn path_size(&self, size: impl Fn(usize) -> usize) -> usize {
+    /// Returns the number of calls on all paths together: the length of a report that prints each path.
+    pub fn path_size(&self) -> usize {
         let mut depths: Vec<usize> = Vec::with_capacity(self.nodes.len());
         let mut sum = 0usize;
         for node in &self.nodes {
             let above = if node.parent == NO_PARENT { 0 } else { depths[node.parent as usize] };
-            let depth = above.saturating_add(size(node.function as usize));
+            let depth = above + 1;
             depths.push(depth);
             if node.self_.samples > 0 {
                 sum = sum.saturating_add(depth);

@@ -1,6 +1,8 @@
 //! Folded stacks, as FlameGraph, inferno and speedscope read them: a line `root;...;leaf N` for each
 //! path. Characters with a meaning to these readers are escaped as in text streams. Pure.
 
+use std::borrow::Cow;
+
 /// Returns the name of a function for a path, with `;` escaped as `\x3b`.
 pub fn part(name: &str) -> String {
     name.replace(';', "\\x3b")
@@ -25,8 +27,13 @@ pub fn guarded(mut path: String) -> String {
 
 /// Escapes U+FFFE and U+FFFF, which XML 1.0 (production 2, Char) excludes although they are no
 /// control characters.
-pub fn drawable(text: &str) -> String {
-    text.replace('\u{fffe}', "\\xef\\xbf\\xbe").replace('\u{ffff}', "\\xef\\xbf\\xbf")
+pub fn drawable(text: &str) -> Cow<'_, str> {
+    // All stacks of a picture are one text, which hardly ever has these characters.
+    if !text.contains(['\u{fffe}', '\u{ffff}']) {
+        return Cow::Borrowed(text);
+    }
+    let text = text.replace('\u{fffe}', "\\xef\\xbf\\xbe");
+    Cow::Owned(text.replace('\u{ffff}', "\\xef\\xbf\\xbf"))
 }
 
 #[cfg(test)]
