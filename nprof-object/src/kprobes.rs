@@ -10,7 +10,9 @@ pub fn obstacle(kallsyms: &[u8]) -> Option<&'static str> {
     } else if kallsyms::find(kallsyms, b"register_kprobe").is_none() {
         Some("it was built without kprobes (CONFIG_KPROBES)")
     } else if kallsyms::find(kallsyms, b"register_fprobe_ips").is_none() {
-        Some("it was built without probes of many functions (CONFIG_FPROBE, Linux 6.1)")
+        Some(
+            "it was built without probes of many functions (CONFIG_FPROBE, since Linux 6.1, on 64-bit ARM since 6.14)",
+        )
     } else {
         None
     }
