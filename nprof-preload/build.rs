@@ -7,14 +7,18 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
+/// The functions for atomic operations need one of the C library to find out what the processor has.
+const NO_OUTLINE_ATOMICS: [&str; 2] = ["-C", "target-feature=-outline-atomics"];
+
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(preloaded)");
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=build.rs");
     let variable = |name| env::var(name).unwrap_or_else(|_| panic!("cargo does not set {name}"));
     let library = Path::new(&variable("OUT_DIR")).join("libnprof.so");
-    if (variable("CARGO_CFG_TARGET_ARCH"), variable("CARGO_CFG_TARGET_OS"))
-        != ("x86_64".into(), "linux".into())
+    let architecture = variable("CARGO_CFG_TARGET_ARCH");
+    if !["x86_64", "aarch64"].contains(&&*architecture)
+        || variable("CARGO_CFG_TARGET_OS") != "linux"
     {
         std::fs::write(&library, []).expect("OUT_DIR is writable");
         return;
@@ -44,6 +48,7 @@ fn main() {
         ])
         // A musl target links statically by default, which excludes shared libraries.
         .args(["-C", "target-feature=-crt-static"])
+        .args(if architecture == "aarch64" { &NO_OUTLINE_ATOMICS[..] } else { &[] })
         .args(["-C", "link-arg=-nostartfiles", "-C", "link-arg=-nodefaultlibs"])
         // Lazy binding would run the dynamic linker inside the hooks.
         .args(["-C", "link-arg=-Wl,-z,now,-z,noexecstack,-soname,libnprof.so"])

@@ -6,13 +6,13 @@
 
 #![cfg_attr(preloaded, no_std)]
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 #[cfg_attr(not(preloaded), allow(dead_code))]
 mod library;
 pub mod protocol;
 #[cfg(not(preloaded))]
 mod recorder;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 #[cfg_attr(not(preloaded), allow(dead_code))]
 mod sampling;
 

@@ -18,6 +18,8 @@ PROGRAMS = [
     ("loops-cpp", "loops.cpp", ["-O2", "-fomit-frame-pointer", "-pthread"]),
     ("waits", "waits.c", ["-O2", "-pthread"]),
     ("heap", "heap.c", ["-O2"]),
+    ("blocks", "blocks.cpp", ["-O2", "-pthread"]),
+    ("files", "files.c", ["-O2"]),
     ("calls", "calls.c", ["-O2", "-fno-optimize-sibling-calls"]),
     ("deep", "deep.c", ["-O1"]),
     ("storm", "storm.c", ["-O1"]),
@@ -66,8 +68,25 @@ def programs(workshop, arch, sources, folder):
         compiler = "g++" if source.endswith("cpp") else "gcc"
         command = [f"{gnu}-{compiler}", "-g", "-Wall", f"/programs/{source}", "-o", f"{inside}/{name}", *options]
         workshop.run(command)
+    workshop.run(musl_command(gnu, "/programs/heap.c", f"{inside}/heap-musl"))
     rust = ["rustc", "--edition", "2024", "-O", "-g", "--target", target, "-C", f"linker={gnu}-gcc"]
     workshop.run([*rust, "/programs/loops.rs", "-o", f"{inside}/loops-rust"])
+
+
+def musl_command(gnu, source, output):
+    """Returns the command that compiles a program for the library musl, for which Debian has no cross compiler."""
+    musl = gnu.replace("-gnu", "-musl")
+    folder = f"/usr/lib/{musl}"
+    return [
+        f"{gnu}-gcc", "-g", "-O2", "-pie", "-fPIE", "-nostdinc", "-isystem", f"/usr/include/{musl}", "-nostdlib",
+        f"-Wl,-dynamic-linker,{musl_loader(gnu)}", f"{folder}/Scrt1.o", f"{folder}/crti.o", source, f"-L{folder}",
+        "-lc", f"{folder}/crtn.o", "-o", output,
+    ]  # fmt: skip
+
+
+def musl_loader(gnu):
+    """Returns the path of the dynamic linker that programs for musl name; it is the library, too."""
+    return f"/lib/ld-musl-{gnu.split('-')[0]}.so.1"
 
 
 def root(workshop, arch, sources):
@@ -79,11 +98,13 @@ def root(workshop, arch, sources):
     built = tools(workshop, arch)
     for tool in TOOLS:
         shutil.copy(built / tool, folder / "nprof")
-    _, _, libraries, loader = TARGETS[arch]
+    _, gnu, libraries, loader = TARGETS[arch]
     (folder / "lib").mkdir()
     for library in [*LIBRARIES, loader]:
         at = find_library(workshop.root, libraries, library)
         shutil.copy(at, folder / "lib" / library)
+    musl = workshop.root / "usr/lib" / gnu.replace("-gnu", "-musl") / "libc.so"
+    shutil.copy(musl, folder / musl_loader(gnu).lstrip("/"))
     # The place of the loader that x86-64 executables name.
     (folder / "lib64").symlink_to("lib")
     (folder / "bin").mkdir()

@@ -17,6 +17,7 @@ OTHER_SUITES = [("debian", "bookworm"), ("debian-security", "bookworm-security")
 PACKAGES = [
     "cargo", "rustc", "gcc", "g++", "libc6-dev", "qemu-system-x86", "qemu-system-arm",
     "gcc-aarch64-linux-gnu", "g++-aarch64-linux-gnu", "libc6-dev-arm64-cross", "libstd-rust-dev:arm64",
+    "musl-dev:amd64", "musl-dev:arm64",
 ]  # fmt: skip
 
 # Mounts in a namespace of its own, so that nothing is left if the harness is killed.

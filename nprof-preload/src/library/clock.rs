@@ -1,11 +1,10 @@
 //! CLOCK_MONOTONIC by the vDSO, and by the processor's counter between two of its readings.
 #![allow(unsafe_code)]
 
-use core::arch::x86_64::_rdtsc;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
 
-use super::{symbols, sys};
+use super::{arch, symbols, sys};
 
 /// The address of the vDSO's function; 0 before the first call, 1 if there is none.
 static FUNCTION: AtomicUsize = AtomicUsize::new(0);
@@ -15,7 +14,7 @@ pub(super) fn now_ns() -> u64 {
     const CLOCK_MONOTONIC: i32 = 1;
     let mut address = FUNCTION.load(Relaxed);
     if address == 0 {
-        address = symbols::any(c"__vdso_clock_gettime").unwrap_or(1);
+        address = symbols::any(arch::VDSO_CLOCK).unwrap_or(1);
         FUNCTION.store(address, Relaxed);
     }
     if address == 1 {
@@ -58,31 +57,25 @@ static LATEST: Moment = Moment {
 /// Returns the time in nanoseconds, wrong by less than `MOMENT_TICKS` even if the counters of CPUs differ. It takes half
 /// the time of `now_ns`: two readings of the clock were 41 of the 91 ns of a recorded pair of malloc(3) and free(3).
 pub(super) fn recent_ns() -> u64 {
+    let Some(ticks_now) = arch::counter() else { return now_ns() };
     let version = LATEST.version.load(Acquire);
     let (ticks, ns) = (LATEST.ticks.load(Relaxed), LATEST.ns.load(Relaxed));
     let rate = LATEST.rate.load(Relaxed);
     // The fields were read before this.
     fence(Acquire);
     let is_whole = version & 1 == 0 && LATEST.version.load(Relaxed) == version;
-    let passed = counter().wrapping_sub(ticks);
+    let passed = ticks_now.wrapping_sub(ticks);
     if is_whole && rate != 0 && passed < MOMENT_TICKS {
         return ns + ((passed * rate) >> 32);
     }
-    renew()
+    renew(ticks_now)
 }
 
-fn counter() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction. A process that has forbidden it (PR_SET_TSC) cannot call the
-    // vDSO's function either, which malloc(3) would have done before.
-    unsafe { _rdtsc() }
-}
-
-/// Reads the clock, and makes it the latest moment if no other thread does.
+/// Reads the clock after the counter, and makes it the latest moment if no other thread does.
 #[cold]
-fn renew() -> u64 {
-    let before = counter();
+fn renew(before: u64) -> u64 {
     let now_ns = now_ns();
-    let ticks = counter();
+    let ticks = arch::counter().unwrap_or(u64::MAX);
     let version = LATEST.version.load(Relaxed);
     let is_exact = ticks.wrapping_sub(before) < READING_TICKS;
     // A hook that was left by longjmp(3) here, or a fork of another thread, leaves an odd version: then the clock is
@@ -123,6 +116,7 @@ mod tests {
             let after = now_ns();
             assert!((before - most_ns..=after + most_ns).contains(&recent), "{recent} at {before}");
         }
-        assert_ne!(LATEST.rate.load(Relaxed), 0, "the counter was used");
+        let is_used = LATEST.rate.load(Relaxed) != 0;
+        assert_eq!(is_used, arch::counter().is_some(), "the counter is used if there is one");
     }
 }

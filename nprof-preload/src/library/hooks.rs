@@ -5,110 +5,91 @@
 //! cancellation of threads and other profilers unwind through them.
 #![allow(unsafe_code)]
 
-use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use super::arch::{
+    capture_and_call, check_and_free, count_and_allocate, resolve_and_jump, sample_and_return,
+};
 use super::{descriptors, memory, shadow, symbols};
 
-/// The start of a function with an implementation that gets the registers of the caller as one more argument.
-///
-/// Pushes the registers in the order of `Registers`; the caller's stack pointer after the return is 8 above the
-/// return address.
+/// Defines functions with an implementation that gets the registers of the caller as one more argument, of a number.
 macro_rules! captured {
-    ($($name:ident, $register:literal, $implementation:path;)*) => {
+    ($($name:ident, $number:tt, $implementation:path;)*) => {
         $(
             #[cfg_attr(preloaded, unsafe(no_mangle))]
             #[unsafe(naked)]
             pub(super) unsafe extern "C" fn $name() {
-                naked_asm!(
-".cfi_startproc",
-                    "push r15", ".cfi_adjust_cfa_offset 8",
-                    "push r14", ".cfi_adjust_cfa_offset 8",
-                    "push r13", ".cfi_adjust_cfa_offset 8",
-                    "push r12", ".cfi_adjust_cfa_offset 8",
-                    "push rbx", ".cfi_adjust_cfa_offset 8",
-                    "push rbp", ".cfi_adjust_cfa_offset 8",
-                    "lea r11, [rsp + 56]",
-                    "push r11", ".cfi_adjust_cfa_offset 8",
-                    "push qword ptr [rsp + 56]", ".cfi_adjust_cfa_offset 8",
-                    concat!("mov ", $register, ", rsp"),
-                    "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
-                    "call {implementation}",
-                    "add rsp, 72", ".cfi_adjust_cfa_offset -72",
-                    "ret",
-                    ".cfi_endproc",
-                    implementation = sym $implementation,
-                )
+                capture_and_call!($number, $implementation)
             }
         )*
     };
 }
 
 captured! {
-    calloc, "rdx", memory::calloc;
-    realloc, "rdx", memory::realloc;
-    reallocarray, "rcx", memory::reallocarray;
-    aligned_alloc, "rdx", memory::aligned_alloc;
-    memalign, "rdx", memory::memalign;
-    posix_memalign, "rcx", memory::posix_memalign;
-    valloc, "rsi", memory::valloc;
-    pvalloc, "rsi", memory::pvalloc;
-    fork, "rdi", memory::fork;
-    open, "rcx", descriptors::open;
-    open64, "rcx", descriptors::open64;
-    __open_2, "rdx", descriptors::__open_2;
-    __open64_2, "rdx", descriptors::__open64_2;
-    openat, "r8", descriptors::openat;
-    openat64, "r8", descriptors::openat64;
-    __openat_2, "rcx", descriptors::__openat_2;
-    __openat64_2, "rcx", descriptors::__openat64_2;
-    creat, "rdx", descriptors::creat;
-    creat64, "rdx", descriptors::creat64;
-    shm_open, "rcx", descriptors::shm_open;
-    posix_openpt, "rsi", descriptors::posix_openpt;
-    memfd_create, "rdx", descriptors::memfd_create;
-    fopen, "rdx", descriptors::fopen;
-    fopen64, "rdx", descriptors::fopen64;
-    freopen, "rcx", descriptors::freopen;
-    freopen64, "rcx", descriptors::freopen64;
-    tmpfile, "rdi", descriptors::tmpfile;
-    tmpfile64, "rdi", descriptors::tmpfile64;
-    popen, "rdx", descriptors::popen;
-    opendir, "rsi", descriptors::opendir;
-    mkstemp, "rsi", descriptors::mkstemp;
-    mkstemp64, "rsi", descriptors::mkstemp64;
-    mkostemp, "rdx", descriptors::mkostemp;
-    mkostemp64, "rdx", descriptors::mkostemp64;
-    mkstemps, "rdx", descriptors::mkstemps;
-    mkstemps64, "rdx", descriptors::mkstemps64;
-    mkostemps, "rcx", descriptors::mkostemps;
-    mkostemps64, "rcx", descriptors::mkostemps64;
-    socket, "rcx", descriptors::socket;
-    socketpair, "r8", descriptors::socketpair;
-    accept, "rcx", descriptors::accept;
-    accept4, "r8", descriptors::accept4;
-    pipe, "rsi", descriptors::pipe;
-    pipe2, "rdx", descriptors::pipe2;
-    dup, "rsi", descriptors::dup;
-    dup2, "rdx", descriptors::dup2;
-    dup3, "rcx", descriptors::dup3;
-    fcntl, "rcx", descriptors::fcntl;
-    fcntl64, "rcx", descriptors::fcntl64;
-    epoll_create, "rsi", descriptors::epoll_create;
-    epoll_create1, "rsi", descriptors::epoll_create1;
-    eventfd, "rdx", descriptors::eventfd;
-    timerfd_create, "rdx", descriptors::timerfd_create;
-    signalfd, "rcx", descriptors::signalfd;
-    inotify_init, "rdi", descriptors::inotify_init;
-    inotify_init1, "rsi", descriptors::inotify_init1;
-    recvmsg, "rcx", descriptors::recvmsg;
-    close, "rsi", descriptors::close;
-    close_range, "rcx", descriptors::close_range;
-    closefrom, "rsi", descriptors::closefrom;
-    fclose, "rsi", descriptors::fclose;
-    pclose, "rsi", descriptors::pclose;
-    closedir, "rsi", descriptors::closedir;
+    calloc, 2, memory::calloc;
+    realloc, 2, memory::realloc;
+    reallocarray, 3, memory::reallocarray;
+    aligned_alloc, 2, memory::aligned_alloc;
+    memalign, 2, memory::memalign;
+    posix_memalign, 3, memory::posix_memalign;
+    valloc, 1, memory::valloc;
+    pvalloc, 1, memory::pvalloc;
+    fork, 0, memory::fork;
+    open, 3, descriptors::open;
+    open64, 3, descriptors::open64;
+    __open_2, 2, descriptors::__open_2;
+    __open64_2, 2, descriptors::__open64_2;
+    openat, 4, descriptors::openat;
+    openat64, 4, descriptors::openat64;
+    __openat_2, 3, descriptors::__openat_2;
+    __openat64_2, 3, descriptors::__openat64_2;
+    creat, 2, descriptors::creat;
+    creat64, 2, descriptors::creat64;
+    shm_open, 3, descriptors::shm_open;
+    posix_openpt, 1, descriptors::posix_openpt;
+    memfd_create, 2, descriptors::memfd_create;
+    fopen, 2, descriptors::fopen;
+    fopen64, 2, descriptors::fopen64;
+    freopen, 3, descriptors::freopen;
+    freopen64, 3, descriptors::freopen64;
+    tmpfile, 0, descriptors::tmpfile;
+    tmpfile64, 0, descriptors::tmpfile64;
+    popen, 2, descriptors::popen;
+    opendir, 1, descriptors::opendir;
+    mkstemp, 1, descriptors::mkstemp;
+    mkstemp64, 1, descriptors::mkstemp64;
+    mkostemp, 2, descriptors::mkostemp;
+    mkostemp64, 2, descriptors::mkostemp64;
+    mkstemps, 2, descriptors::mkstemps;
+    mkstemps64, 2, descriptors::mkstemps64;
+    mkostemps, 3, descriptors::mkostemps;
+    mkostemps64, 3, descriptors::mkostemps64;
+    socket, 3, descriptors::socket;
+    socketpair, 4, descriptors::socketpair;
+    accept, 3, descriptors::accept;
+    accept4, 4, descriptors::accept4;
+    pipe, 1, descriptors::pipe;
+    pipe2, 2, descriptors::pipe2;
+    dup, 1, descriptors::dup;
+    dup2, 2, descriptors::dup2;
+    dup3, 3, descriptors::dup3;
+    fcntl, 3, descriptors::fcntl;
+    fcntl64, 3, descriptors::fcntl64;
+    epoll_create, 1, descriptors::epoll_create;
+    epoll_create1, 1, descriptors::epoll_create1;
+    eventfd, 2, descriptors::eventfd;
+    timerfd_create, 2, descriptors::timerfd_create;
+    signalfd, 3, descriptors::signalfd;
+    inotify_init, 0, descriptors::inotify_init;
+    inotify_init1, 1, descriptors::inotify_init1;
+    recvmsg, 3, descriptors::recvmsg;
+    close, 1, descriptors::close;
+    close_range, 3, descriptors::close_range;
+    closefrom, 1, descriptors::closefrom;
+    fclose, 1, descriptors::fclose;
+    pclose, 1, descriptors::pclose;
+    closedir, 1, descriptors::closedir;
 }
 
 /// A function that the hooks call or jump to, changed when it is resolved.
@@ -119,140 +100,25 @@ static NEXT_MALLOC: Target = Target::new(resolve_malloc as *mut c_void);
 /// The next free.
 static NEXT_FREE: Target = Target::new(resolve_free as *mut c_void);
 
-/// malloc(3): subtracts the size from the first field of the thread's state, and jumps to the next definition if the
-/// rest is positive. A failed allocation of less than the rest is counted, too: it ends the program, or is rare.
+/// malloc(3). A failed allocation of less than the rest is counted, too: it ends the program, or is rare.
 #[cfg_attr(preloaded, unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn malloc() {
-    naked_asm!(
-    ".cfi_startproc",
-        // The difference of such a size is wrong, and no block has it.
-        "test rdi, rdi",
-        "js 2f",
-        "mov rax, qword ptr [rip + nprof_thread@GOTTPOFF]",
-        "sub qword ptr fs:[rax], rdi",
-        "jle 3f",
-        "2: jmp qword ptr [rip + {next}]",
-        // The next definition may call hooks, for which the state must be that before the call.
-        "3: add qword ptr fs:[rax], rdi",
-        "push rbx", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
-        "mov rbx, rdi",
-        "call qword ptr [rip + {next}]",
-        "mov rcx, qword ptr [rip + nprof_thread@GOTTPOFF]",
-        "sub qword ptr fs:[rcx], rbx",
-        "jle {sample}",
-        "pop rbx", ".cfi_adjust_cfa_offset -8", ".cfi_restore rbx",
-        "ret",
-        ".cfi_endproc",
-        next = sym NEXT_MALLOC,
-        sample = sym sample,
-    )
+    count_and_allocate!(NEXT_MALLOC, sample)
 }
 
-/// The slow path of the allocation hooks: rax is the block, rbx the size, and the stack has the caller's rbx and the
-/// return address. Returns to the caller of the hook.
+/// The slow path of the allocation hooks, which jump to it.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn sample() {
-    naked_asm!(
-    ".cfi_startproc",
-        ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
-        "mov rdi, rbx",
-        "mov rbx, qword ptr [rsp]",
-        "push r15", ".cfi_adjust_cfa_offset 8",
-        "push r14", ".cfi_adjust_cfa_offset 8",
-        "push r13", ".cfi_adjust_cfa_offset 8",
-        "push r12", ".cfi_adjust_cfa_offset 8",
-        "push rbx", ".cfi_adjust_cfa_offset 8",
-        "push rbp", ".cfi_adjust_cfa_offset 8",
-        "lea rcx, [rsp + 64]",
-        "push rcx", ".cfi_adjust_cfa_offset 8",
-        "push qword ptr [rsp + 64]", ".cfi_adjust_cfa_offset 8",
-        "mov rdx, rsp",
-        "push rax", ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
-        "mov rsi, rax",
-        "call {allocated}",
-        "mov rax, qword ptr [rsp + 8]",
-        "add rsp, 88", ".cfi_adjust_cfa_offset -88",
-        "ret",
-        ".cfi_endproc",
-        allocated = sym memory::allocated,
-    )
-}
-
-/// The body of a hook that frees its first argument: looks for its mark, and jumps to the next definition.
-macro_rules! check_and_free {
-    ($next:ident) => {
-            naked_asm!(
-".cfi_startproc",
-                "mov rax, rdi",
-                "shr rax, 30",
-                "cmp rax, 0x20000",
-                "jae 2f",
-                "lea rcx, [rip + {top}]",
-                "mov rcx, qword ptr [rcx + 8 * rax]",
-                "test rcx, rcx",
-                "je 2f",
-                "mov eax, edi",
-                "and eax, 0x3fffffff",
-                "shr eax, 4",
-                "mov r8d, eax",
-                "shr r8d, 5",
-                "mov ecx, dword ptr [rcx + 4 * r8]",
-                "bt ecx, eax",
-                "jc 3f",
-                "2: jmp qword ptr [rip + {next}]",
-                // The sized and aligned forms of operator delete have two more arguments.
-                "3: push rdi", ".cfi_adjust_cfa_offset 8",
-                "push rsi", ".cfi_adjust_cfa_offset 8",
-                "push rdx", ".cfi_adjust_cfa_offset 8",
-                "lea rsi, [rsp + 32]",
-                "call {freed}",
-                "pop rdx", ".cfi_adjust_cfa_offset -8",
-                "pop rsi", ".cfi_adjust_cfa_offset -8",
-                "pop rdi", ".cfi_adjust_cfa_offset -8",
-                "jmp qword ptr [rip + {next}]",
-                ".cfi_endproc",
-                top = sym shadow::TOP,
-                freed = sym memory::freed,
-                next = sym $next,
-            )
-    };
+    sample_and_return!(memory::allocated)
 }
 
 /// free(3).
 #[cfg_attr(preloaded, unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn free() {
-    check_and_free!(NEXT_FREE)
+    check_and_free!(shadow::TOP, memory::freed, NEXT_FREE)
 }
-
-/// The body of a function that saves the arguments of a hook, calls `$resolve`, and jumps to the address that it
-/// returns.
-macro_rules! resolve_and_jump {
-    ($resolve:path) => {
-        naked_asm!(
-            ".cfi_startproc",
-            "push rdi",
-            ".cfi_adjust_cfa_offset 8",
-            "push rsi",
-            ".cfi_adjust_cfa_offset 8",
-            "push rdx",
-            ".cfi_adjust_cfa_offset 8",
-            "call {resolve}",
-            "pop rdx",
-            ".cfi_adjust_cfa_offset -8",
-            "pop rsi",
-            ".cfi_adjust_cfa_offset -8",
-            "pop rdi",
-            ".cfi_adjust_cfa_offset -8",
-            "jmp rax",
-            ".cfi_endproc",
-            resolve = sym $resolve,
-        )
-    };
-}
-pub(super) use {check_and_free, resolve_and_jump};
 
 #[unsafe(naked)]
 unsafe extern "C" fn resolve_malloc() {

@@ -3,6 +3,8 @@
 
 use core::arch::global_asm;
 
+use super::arch::define_intrinsics;
+
 /// Defines a function that is visible in this library only.
 macro_rules! hidden {
     ($name:literal, $($line:literal),*) => {
@@ -18,18 +20,4 @@ macro_rules! hidden {
     };
 }
 
-hidden!("memcpy", "mov rax, rdi", "mov rcx, rdx", "rep movsb", "ret");
-hidden!("memset", "mov r8, rdi", "mov eax, esi", "mov rcx, rdx", "rep stosb", "mov rax, r8", "ret");
-hidden!("bcmp", "xor eax, eax", "mov rcx, rdx", "cmp rcx, rcx", "repe cmpsb", "setne al", "ret");
-hidden!(
-    "strlen",
-    "mov rax, rdi",
-    "2: cmp byte ptr [rax], 0",
-    "je 3f",
-    "inc rax",
-    "jmp 2b",
-    "3: sub rax, rdi",
-    "ret"
-);
-// The precompiled core crate refers to it, but nothing here unwinds.
-hidden!("rust_eh_personality", "ud2");
+define_intrinsics!(hidden);

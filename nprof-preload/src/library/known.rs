@@ -25,7 +25,7 @@ fn matches(memo: &StackMemo, registers: &Registers, end: usize) -> Option<u32> {
         && memo.ip.load(Relaxed) == registers.ip
         && memo.sp.load(Relaxed) == registers.sp
         && (memo.has_frame_pointer.load(Relaxed) == 0
-            || memo.frame_pointer.load(Relaxed) == registers.bp);
+            || memo.frame_pointer.load(Relaxed) == registers.fp);
     if !is_same {
         return None;
     }

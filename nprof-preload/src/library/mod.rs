@@ -4,6 +4,7 @@
 //! and a few that only read. All of it may run in a signal handler, in a constructor, and in a thread that is about
 //! to end.
 
+mod arch;
 mod clock;
 mod descriptors;
 mod errno;

@@ -5,11 +5,11 @@
 //! through its hook. For an operator in the object of the next malloc, the hook counts blocks that no inner hook counts.
 #![allow(unsafe_code)]
 
-use core::arch::naked_asm;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use super::hooks::{self, Target, check_and_free, resolve_and_jump};
+use super::arch::{allocate_and_count, check_and_free, jump, resolve_and_jump};
+use super::hooks::{self, Target};
 use super::{memory, shadow, symbols};
 
 /// Defines the hooks of functions of one kind, and `$find`, which finds their next definitions. `$hook` is a macro
@@ -32,7 +32,7 @@ macro_rules! operators {
                 #[cfg_attr(preloaded, unsafe(no_mangle))]
                 #[unsafe(naked)]
                 unsafe extern "C" fn $name() {
-                    naked_asm!("jmp qword ptr [rip + {target}]", target = sym TARGET)
+                    jump!(TARGET)
                 }
 
                 #[unsafe(naked)]
@@ -53,36 +53,17 @@ macro_rules! operators {
     };
 }
 
-/// The code of a hook that allocates by `next`, whose first argument is the size, and counts a block that no
-/// inner hook has counted.
-macro_rules! allocate_and_count {
+/// The code of the hook of an operator new.
+macro_rules! new {
     ($next:ident) => {
-        naked_asm!(
-            ".cfi_startproc",
-            "push rbx", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
-            "push r12", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset r12, 0",
-            "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
-            "mov rbx, rdi",
-            "mov rax, qword ptr [rip + nprof_thread@GOTTPOFF]",
-            "mov r12, qword ptr fs:[rax]",
-            "mov qword ptr fs:[rax + 8], 0",
-            "call qword ptr [rip + {next}]",
-            "add rsp, 8", ".cfi_adjust_cfa_offset -8",
-            "mov rcx, qword ptr [rip + nprof_thread@GOTTPOFF]",
-            "cmp r12, qword ptr fs:[rcx]",
-            "pop r12", ".cfi_adjust_cfa_offset -8", ".cfi_restore r12",
-            // An inner hook has subtracted the size, or recorded the block; so does a null pointer look.
-            "jne 2f",
-            "cmp rax, qword ptr fs:[rcx + 8]",
-            "je 2f",
-            "sub qword ptr fs:[rcx], rbx",
-            "jle {sample}",
-            "2: pop rbx", ".cfi_adjust_cfa_offset -8", ".cfi_restore rbx",
-            "ret",
-            ".cfi_endproc",
-            next = sym $next,
-            sample = sym hooks::sample,
-        )
+        allocate_and_count!($next, hooks::sample)
+    };
+}
+
+/// The code of the hook of an operator delete.
+macro_rules! delete {
+    ($next:ident) => {
+        check_and_free!(shadow::TOP, memory::freed, $next)
     };
 }
 
@@ -113,7 +94,7 @@ fn choose(
     next.store(address as *mut c_void, Ordering::Relaxed);
     let chosen =
         if symbols::in_one_object(address, allocator) { hook } else { address as *mut c_void };
-    // Release: a thread that jumps to the hook sees its next definition. x86-64 orders loads.
+    // Release: a thread that jumps to the hook sees its next definition.
     target.store(chosen, Ordering::Release);
     chosen
 }
@@ -125,14 +106,14 @@ pub(super) fn find_all() {
 }
 
 operators! {
-    find_new, allocate_and_count, hooks::return_null:
+    find_new, new, hooks::return_null:
     _Znwm _Znam _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t
     _ZnwmSt11align_val_t _ZnamSt11align_val_t
     _ZnwmSt11align_val_tRKSt9nothrow_t _ZnamSt11align_val_tRKSt9nothrow_t
 }
 
 operators! {
-    find_delete, check_and_free, hooks::free:
+    find_delete, delete, hooks::free:
     _ZdlPv _ZdaPv _ZdlPvm _ZdaPvm _ZdlPvRKSt9nothrow_t _ZdaPvRKSt9nothrow_t
     _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t
     _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t

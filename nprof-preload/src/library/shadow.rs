@@ -8,10 +8,11 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use super::arch::{ADDRESS_BITS, POINTER_BITS};
 use super::sys;
 
-/// The entries of the top table: a GiB each of the 47 bits that user addresses have without MAP_FIXED hints.
-const TOP_ENTRIES: usize = 1 << 17;
+/// The entries of the top table: a GiB each of the user addresses.
+const TOP_ENTRIES: usize = 1 << (ADDRESS_BITS - 30);
 /// The size of a leaf in bytes.
 const LEAF_BYTES: usize = 1 << 23;
 
@@ -28,8 +29,9 @@ struct Bit {
 }
 
 impl Bit {
-    /// Returns the place of the bit of an address; None above 2^47.
-    fn of(address: usize) -> Option<Self> {
+    /// Returns the place of the bit of an address; None above the table.
+    fn of(pointer: usize) -> Option<Self> {
+        let address = pointer & (usize::MAX >> (usize::BITS - POINTER_BITS));
         let top = address >> 30;
         let bit = (address >> 4) & ((1 << 26) - 1);
         (top < TOP_ENTRIES).then_some(Bit { top, word: bit / 32, mask: 1 << (bit % 32) })
@@ -104,8 +106,8 @@ mod tests {
 
     #[test]
     fn addresses_above_the_table_have_no_bit() {
-        assert_eq!(Bit::of(1 << 47), None);
-        assert!(!prepare(1 << 47));
+        assert_eq!(Bit::of(1 << ADDRESS_BITS), None);
+        assert!(!prepare(1 << ADDRESS_BITS));
     }
 
     #[test]

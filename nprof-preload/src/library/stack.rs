@@ -3,13 +3,13 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use super::symbols;
 use super::sys::{self, Range};
-use super::thread::{self, Thread};
+use super::thread::Thread;
+use super::{arch, symbols};
 
 const PAGE_BYTES: usize = 4096;
 /// The part of the main stack that is copied without checks. The kernel keeps at least 128 MiB below the main stack
-/// free of other mappings (mmap_base in arch/x86/mm/mmap.c).
+/// free of other mappings (mmap_base in mm/util.c and arch/x86/mm/mmap.c).
 const MAIN_STACK_BYTES: usize = 64 << 20;
 /// The largest distance of a stack pointer to the thread control block at which both can be in one stack.
 const THREAD_STACK_BYTES: usize = 4 << 20;
@@ -56,11 +56,7 @@ impl Copy {
         // which exists while the thread runs on it; the assembly reads it as bytes, whatever it holds.
         unsafe {
             if !self.checked {
-                core::arch::asm!(
-                    "rep movsb",
-                    inout("rcx") self.bytes => _, inout("rsi") self.start => _, inout("rdi") to => _,
-                    options(nostack, preserves_flags),
-                );
+                arch::copy(self.start, to, self.bytes);
                 return self.bytes;
             }
             let mut copied = 0;
@@ -106,7 +102,7 @@ fn find_bounds(thread: &Thread, start: usize) -> bool {
     if sys::thread_id() == sys::process_id() {
         return false;
     }
-    let top = thread::control_block();
+    let top = arch::control_block();
     // The stack has grown below the part that is known.
     let known =
         if thread.stack_high.load(Relaxed) == top { thread.stack_low.load(Relaxed) } else { top };

@@ -4,9 +4,11 @@
 //! glibc 2.34, which a program may not have loaded. dl_iterate_phdr(3) is in every C library.
 #![allow(unsafe_code)]
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null;
+
+use super::arch;
 
 // Weak: a program without any C library must still start.
 global_asm!(".weak dl_iterate_phdr");
@@ -111,11 +113,7 @@ fn search(name: &CStr, scope: Scope) -> Option<usize> {
 
 /// Calls a function for each loaded object, in the order in which they were loaded.
 fn iterate(visitor: Visitor, data: *mut c_void) {
-    let address: usize;
-    // SAFETY: reads the address of the function from the global offset table, 0 without a definition.
-    unsafe {
-        asm!("mov {}, qword ptr [rip + dl_iterate_phdr@GOTPCREL]", out(reg) address, options(pure, readonly, nostack));
-    }
+    let address = arch::dl_iterate_phdr();
     if address != 0 {
         // SAFETY: the C library's function has this type; it passes objects that stay loaded until the visitor
         // returns.
@@ -290,9 +288,10 @@ impl Tables {
             if kind != STT_GNU_IFUNC {
                 return Some(address);
             }
-            // The symbol is the function that chooses the implementation.
-            let choose: extern "C" fn() -> usize = core::mem::transmute(address);
-            Some(choose())
+            // The symbol is the function that chooses the implementation. On arm64 its argument has the features of the
+            // processor: without any it chooses one that runs everywhere.
+            let choose: extern "C" fn(u64) -> usize = core::mem::transmute(address);
+            Some(choose(0))
         }
     }
 }
@@ -312,7 +311,7 @@ mod tests {
 
     #[test]
     fn finds_function_of_the_vdso() {
-        assert!(any(c"__vdso_clock_gettime").is_some());
+        assert!(any(arch::VDSO_CLOCK).is_some());
     }
 
     #[test]

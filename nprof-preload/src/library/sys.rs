@@ -1,35 +1,15 @@
 //! System calls without the C library: they change no errno and are safe in signal handlers.
 #![allow(unsafe_code)]
 
-use core::arch::asm;
 use core::sync::atomic::AtomicU32;
+
+use super::arch::number::*;
+use super::arch::system_call as call;
 
 pub(super) const MADV_NOHUGEPAGE: usize = 15;
 pub(super) const MADV_WIPEONFORK: usize = 18;
 
 pub(super) const ECONNREFUSED: i32 = 111;
-
-const CLOSE: usize = 3;
-const POLL: usize = 7;
-const MMAP: usize = 9;
-const MUNMAP: usize = 11;
-const RT_SIGPROCMASK: usize = 14;
-const MADVISE: usize = 28;
-const GETPID: usize = 39;
-const SOCKET: usize = 41;
-const CONNECT: usize = 42;
-const SENDMSG: usize = 46;
-const SETSOCKOPT: usize = 54;
-const FCNTL: usize = 72;
-const FTRUNCATE: usize = 77;
-const SIGALTSTACK: usize = 131;
-const GETTID: usize = 186;
-const FUTEX: usize = 202;
-const CLOCK_GETTIME: usize = 228;
-const PRLIMIT64: usize = 302;
-const PROCESS_VM_READV: usize = 310;
-const GETRANDOM: usize = 318;
-const MEMFD_CREATE: usize = 319;
 
 const PROT_READ_WRITE: usize = 3;
 const MAP_SHARED: usize = 1;
@@ -41,27 +21,6 @@ const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
 pub(super) struct Range {
     pub(super) start: usize,
     pub(super) bytes: usize,
-}
-
-/// Makes a system call; returns its result, negative for an error.
-///
-/// # Safety
-///
-/// The arguments must be valid for the call.
-unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
-    let result;
-    // SAFETY: the registers are those of the x86-64 system call convention; the caller vouches for the arguments.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2],
-            in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
 }
 
 /// Maps new private memory of zeros.
@@ -187,8 +146,9 @@ pub(super) fn send(socket: i32, message: &[u8], file: i32) -> bool {
 pub(super) fn wait_for_end(socket: i32) {
     const POLLIN: u64 = 1;
     let mut poll = u64::from(socket as u32) | POLLIN << 32;
-    // SAFETY: the kernel reads and writes one pollfd: descriptor, events, results.
-    unsafe { call(POLL, [&raw mut poll as usize, 1, 1000, 0, 0, 0]) };
+    let limit = [1_u64, 0];
+    // SAFETY: the kernel reads a timespec, and reads and writes one pollfd: descriptor, events, results.
+    unsafe { call(PPOLL, [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0, 0]) };
 }
 
 /// Closes a descriptor.

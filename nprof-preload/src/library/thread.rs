@@ -4,12 +4,12 @@
 //! allocated by malloc(3) at its first use.
 #![allow(unsafe_code)]
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::unfinished::{LEVELS, Unfinished};
-use super::{clock, sys};
+use super::{arch, clock, sys};
 use crate::sampling::next_random;
 
 /// The state of a thread; zero at its start.
@@ -84,26 +84,6 @@ impl Thread {
 
 /// Returns the state of the calling thread.
 pub(super) fn current() -> &'static Thread {
-    let address: *const Thread;
-    // SAFETY: the word at fs:0 is the address of the thread control block in the x86-64 TLS layout. The state lives
-    // as long as the thread, and references to it stay within hooks of the thread.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr fs:[0]",
-            "add {0}, qword ptr [rip + nprof_thread@GOTTPOFF]",
-            out(reg) address,
-            options(pure, readonly, nostack),
-        );
-        &*address
-    }
-}
-
-/// Returns the address of the thread control block.
-pub(super) fn control_block() -> usize {
-    let address;
-    // SAFETY: reads the word that the TLS layout of x86-64 defines.
-    unsafe {
-        asm!("mov {}, qword ptr fs:[0]", out(reg) address, options(pure, readonly, nostack, preserves_flags));
-    }
-    address
+    // SAFETY: the state lives as long as the thread, and references to it stay within hooks of the thread.
+    unsafe { &*(arch::thread_state() as *const Thread) }
 }

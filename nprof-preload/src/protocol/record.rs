@@ -80,7 +80,7 @@ impl Origin {
     }
 }
 
-/// The registers of x86-64 that unwinding needs, as the caller of the hooked function finds them after the return.
+/// The registers that unwinding needs, as the caller of the hooked function finds them after the return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Registers {
@@ -88,22 +88,25 @@ pub struct Registers {
     pub ip: u64,
     /// The stack pointer after the return.
     pub sp: u64,
-    /// rbp.
-    pub bp: u64,
-    /// rbx.
-    pub bx: u64,
-    /// r12 to r15.
-    pub r12_to_r15: [u64; 4],
+    /// The frame pointer: rbp; on arm64 x29.
+    pub fp: u64,
+    /// The others that functions preserve: rbx, r12 to r15; on arm64 x19 to x28, and a word of zeros.
+    pub saved: [u64; SAVED],
 }
+
+/// The words of [`Registers::saved`]: all registers have an even number, as the stack pointer of arm64 must have.
+const SAVED: usize = if cfg!(target_arch = "aarch64") { 11 } else { 5 };
 
 impl Registers {
     /// The number of words of the registers in a record.
-    pub const WORDS: usize = 8;
+    pub const WORDS: usize = 3 + SAVED;
 
     /// Returns the registers as the words of a record.
     pub fn words(&self) -> [u64; Self::WORDS] {
-        let [r12, r13, r14, r15] = self.r12_to_r15;
-        [self.ip, self.sp, self.bp, self.bx, r12, r13, r14, r15]
+        let mut words = [0; Self::WORDS];
+        words[..3].copy_from_slice(&[self.ip, self.sp, self.fp]);
+        words[3..].copy_from_slice(&self.saved);
+        words
     }
 }
 
@@ -227,18 +230,16 @@ impl<'a> Record<'a> {
         let high = |word: u64| (word >> 32) as u32;
         let capture = |registers: usize, stack: usize, stack_bytes: u64| -> Option<Capture<'a>> {
             let end = stack.checked_add(usize::try_from(stack_bytes).ok()?)?;
+            let mut saved = [0; SAVED];
+            for (index, saved) in saved.iter_mut().enumerate() {
+                *saved = word(registers + 3 + index)?;
+            }
             Some(Capture {
                 registers: Registers {
                     ip: word(registers)?,
                     sp: word(registers + 1)?,
-                    bp: word(registers + 2)?,
-                    bx: word(registers + 3)?,
-                    r12_to_r15: [
-                        word(registers + 4)?,
-                        word(registers + 5)?,
-                        word(registers + 6)?,
-                        word(registers + 7)?,
-                    ],
+                    fp: word(registers + 2)?,
+                    saved,
                 },
                 stack: bytes.get(stack..end)?,
             })

@@ -69,8 +69,8 @@ impl<S: Sink> Converter<S> {
         let state = self.allocations.as_mut();
         let allocator = state.and_then(|state| state.processes.get_mut(&ring));
         let Some(known) = allocator.and_then(|allocator| allocator.known.as_mut()) else { return };
-        let &Registers { ip, sp, bp, .. } = &capture.registers;
-        let frame_pointer = words.has_frame_pointer.then_some(bp);
+        let &Registers { ip, sp, fp, .. } = &capture.registers;
+        let frame_pointer = words.has_frame_pointer.then_some(fp);
         let walked = WalkedStack { ip, sp, frame_pointer, words: &words.words };
         known.add(&walked, addresses, node, &process.maps);
     }

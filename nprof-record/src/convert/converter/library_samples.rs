@@ -80,11 +80,10 @@ fn registers(capture: &Capture<'_>) -> Vec<u8> {
     let value = |number: u16| match number {
         arch::IP => known.ip,
         arch::SP => known.sp,
-        arch::FP => known.bp,
+        arch::FP => known.fp,
         number => {
             let at = arch::CALL_SAVED.iter().position(|saved| *saved == number);
-            let values = [&[known.bx][..], &known.r12_to_r15].concat();
-            at.and_then(|at| values.get(at)).copied().unwrap_or(0)
+            at.and_then(|at| known.saved.get(at)).copied().unwrap_or(0)
         }
     };
     arch::NUMBERS.iter().flat_map(|&number| value(number).to_le_bytes()).collect()
