@@ -311,7 +311,7 @@ nprof-symbolize --entries '^(often|seldom|recursive)$' /programs/calls > list
 status=0
 nprof-record --calls list -o s.nprof -- calls > truth 2> message || status=$?
 echo $status > recorded
-""", arch="amd64")  # fmt: skip
+""")
 def calls_are_exact(results):
     """Where the kernel has links to many uprobes, since Linux 6.6; before, the recorder says so."""
     if results.kernel_before(6, 6):

@@ -1,8 +1,9 @@
 //! A function of this program and one of the kernel whose calls are counted, to measure the time that
 //! counting takes.
 
-/// Returns at once. Its first instruction is one that the kernel emulates, as those of the functions
-/// that `nprof-symbolize --entries` lists.
+/// Returns at once. Its first instruction is like those of the functions that `nprof-symbolize --entries`
+/// lists: on x86-64 the kernel emulates it, on arm64 it executes most of them in a single step (3501 of
+/// 4220 functions of libstdc++, 731 of 2274 of glibc).
 #[unsafe(naked)]
 pub(crate) extern "C" fn counted_function() {
     // SAFETY: the code pops the register that it pushes, so that it returns to the caller with all
@@ -10,8 +11,8 @@ pub(crate) extern "C" fn counted_function() {
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!("push rbx", "pop rbx", "ret");
     // SAFETY: it returns to the caller with all registers unchanged.
-    #[cfg(not(target_arch = "x86_64"))]
-    core::arch::naked_asm!("ret")
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("mov x9, x9", "ret")
 }
 
 /// Makes a system call that does nothing else.

@@ -9,39 +9,10 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 
-/// The reason why a function has no place for a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoPlace {
-    /// The bytes are not instructions.
-    NotCode,
-    /// A jump of the function leads to its entry: a loop, or a call of itself.
-    JumpToEntry,
-    /// The kernel emulates no instruction of the first block.
-    NotEmulated,
-    /// The same, but for one that a computed jump may lead to.
-    ComputedJump,
-}
-
-/// The jumps of a function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Jumps {
-    /// True if all its bytes are instructions.
-    pub(crate) is_code: bool,
-    /// True if a jump leads to its entry.
-    pub(crate) to_entry: bool,
-    /// True if the target of a jump is computed.
-    pub(crate) has_computed: bool,
-}
-
-/// A jump or call with a target in the code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Branch {
-    pub(crate) target: u64,
-    pub(crate) is_call: bool,
-}
+use super::entry::{Branch, Jumps, NoPlace};
 
 /// Reads the jumps of a function at the address `start`, and passes its branches on.
-pub(crate) fn jumps(code: &[u8], start: u64, mut visit: impl FnMut(Branch)) -> Jumps {
+pub(super) fn jumps(code: &[u8], start: u64, mut visit: impl FnMut(Branch)) -> Jumps {
     let mut jumps = Jumps { is_code: true, ..Jumps::default() };
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -74,7 +45,7 @@ pub(crate) fn jumps(code: &[u8], start: u64, mut visit: impl FnMut(Branch)) -> J
 }
 
 /// Returns the offsets of the instructions of a function.
-pub(crate) fn instructions(code: &[u8]) -> impl Iterator<Item = u64> {
+pub(super) fn instructions(code: &[u8]) -> impl Iterator<Item = u64> {
     let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
     std::iter::from_fn(move || {
         let at = decoder.can_decode().then(|| decoder.ip())?;
@@ -92,7 +63,7 @@ pub(crate) fn instructions(code: &[u8]) -> impl Iterator<Item = u64> {
 /// # Errors
 ///
 /// If there is none.
-pub(crate) fn place(
+pub(super) fn place(
     code: &[u8],
     start: u64,
     limit: u64,

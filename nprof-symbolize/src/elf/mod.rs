@@ -1,7 +1,10 @@
 //! Facts of ELF files: headers, symbols, PLT stubs, debug links and ranges of functions.
 
 pub(crate) mod debug_link;
-pub(crate) mod entry_x86_64;
+pub(crate) mod entry;
+mod entry_aarch64;
+pub(crate) mod entry_arch;
+mod entry_x86_64;
 pub(crate) mod function_ranges;
 pub(crate) mod function_symbols;
 pub(crate) mod gnu_property;

@@ -7,7 +7,8 @@ use object::elf;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::elf_file::ElfFile;
-use crate::elf::entry_x86_64::{self, Jumps};
+use crate::elf::entry::Jumps;
+use crate::elf::entry_arch::EntryArch;
 use crate::elf::function_ranges::FunctionRange;
 use crate::elf::function_symbols::{self, FunctionSymbol, SymbolKind};
 
@@ -74,11 +75,12 @@ pub(super) fn unnamed_code(
 /// Reads the jumps of all functions and of the code without names. Returns the targets of branches near
 /// the start of a function, sorted.
 pub(super) fn read_jumps(
+    arch: EntryArch,
     image: &ElfFile,
     functions: &mut [Function],
     unnamed: &[FunctionRange],
 ) -> Vec<u64> {
-    let mut reader = JumpReader::new(functions);
+    let mut reader = JumpReader::new(arch, functions);
     for (index, function) in functions.iter_mut().enumerate() {
         if function.kind == SymbolKind::Function {
             let code = code(image, function.start, function.size.min(MAX_FUNCTION_BYTES));
@@ -137,6 +139,7 @@ fn mark_cold_parts(functions: &mut [Function], leaving: &mut [(u64, usize)]) {
 
 /// Reads jumps, and keeps those that matter for other functions.
 struct JumpReader {
+    arch: EntryArch,
     /// The starts of all functions, sorted.
     starts: Vec<u64>,
     /// The targets of branches near the start of a function.
@@ -146,15 +149,15 @@ struct JumpReader {
 }
 
 impl JumpReader {
-    fn new(functions: &[Function]) -> Self {
+    fn new(arch: EntryArch, functions: &[Function]) -> Self {
         let starts = functions.iter().map(|function| function.start.0).collect();
-        Self { starts, targets: Vec::new(), leaving: Vec::new() }
+        Self { arch, starts, targets: Vec::new(), leaving: Vec::new() }
     }
 
     /// Reads the jumps of a range of code.
     fn read(&mut self, code: &[u8], start: ImageAddress, function: Option<usize>) -> Jumps {
         let own = start.0..start.0.saturating_add(code.len() as u64);
-        entry_x86_64::jumps(code, start.0, |branch| {
+        self.arch.jumps(code, start.0, |branch| {
             if !branch.is_call && !own.contains(&branch.target) {
                 self.leaving.push((branch.target, function.unwrap_or(usize::MAX)));
             }

@@ -3,7 +3,6 @@
 
 use nprof_object::{FileOffset, ImageAddress, ImageOffset};
 use nprof_stream::Status;
-use object::elf;
 
 use super::counted_functions::{
     ENTRY_BYTES, Function, code, cold_part_of, functions, read_jumps, unnamed_code,
@@ -13,7 +12,8 @@ use super::failure::Failure;
 use super::finder::Finder;
 use super::recorded::RecordedImage;
 use super::search_log::SearchLog;
-use crate::elf::entry_x86_64::{self, NoPlace};
+use crate::elf::entry::NoPlace;
+use crate::elf::entry_arch::EntryArch;
 use crate::elf::function_symbols::SymbolKind;
 use crate::elf::gnu_property;
 use crate::image::opened::{self, OpenImage};
@@ -67,14 +67,14 @@ impl Finder {
         let log = SearchLog::default();
         let files = self.files(recorded, &log);
         let image = files.executed.as_ref().map_err(Failure::clone)?.file.clone();
-        check_image(&image)?;
+        let arch = check_image(&image)?;
         let mut functions = functions(&image, &files.debug);
         let opened = self.combine(files, &log)?.image;
         let unnamed = match &opened {
             OpenImage::Elf(elf) => unnamed_code(&functions, elf.function_ranges.iter()),
             OpenImage::Symbols(_) => Vec::new(),
         };
-        let targets = read_jumps(&image, &mut functions, &unnamed);
+        let targets = read_jumps(arch, &image, &mut functions, &unnamed);
         let has_shadow_stack = gnu_property::has_shadow_stack(
             &image.whole(gnu_property::SECTION, gnu_property::MAX_BYTES),
         );
@@ -88,9 +88,9 @@ impl Finder {
             let next = functions.get(index + 1).map_or(u64::MAX, |next| next.start.0);
             let limit = limit(function, &targets).min(next);
             let name = self.shown_name(&image, &opened, function, style);
-            match place(&image, function, limit, has_shadow_stack) {
+            match place(arch, &image, function, limit, has_shadow_stack) {
                 Ok(offset) => {
-                    let frame = self.own_offset(&image, &opened, function, offset);
+                    let frame = self.own_offset(arch, &image, &opened, function, offset);
                     entries.found.push(Entry { offset, frame, name });
                 }
                 Err(reason) => entries.refused.push(Refused { name, reason }),
@@ -106,6 +106,7 @@ impl Finder {
     /// another instruction. The entry if there is none.
     fn own_offset(
         &self,
+        arch: EntryArch,
         image: &ElfFile,
         opened: &OpenImage,
         function: &Function,
@@ -118,7 +119,7 @@ impl Finder {
             opened::resolve(opened, ImageOffset(offset.0), self.detail).calls.len() == 1
         };
         let code = code(image, function.start, function.size.min(OWN_BYTES));
-        let others = entry_x86_64::instructions(&code).map(|at| FileOffset(start.0 + at));
+        let others = arch.instructions(&code).into_iter().map(|at| FileOffset(start.0 + at));
         [start, place].into_iter().chain(others).find(is_own).unwrap_or(start)
     }
 
@@ -144,21 +145,25 @@ impl Finder {
 const KERNEL: &str =
     "code of the kernel: name the running one [kernel], or a loaded module as [NAME]";
 
-/// Checks that calls can be counted in an image.
-fn check_image(image: &ElfFile) -> Result<(), Failure> {
+/// Returns the architecture of an image.
+///
+/// # Errors
+///
+/// If calls cannot be counted in it.
+fn check_image(image: &ElfFile) -> Result<EntryArch, Failure> {
     let headers = &image.headers;
     let is_kernel = [&b"__ksymtab"[..], b".modinfo"].iter().any(|it| headers.section(it).is_some());
-    let reason = if is_kernel {
-        KERNEL
-    } else if headers.machine != elf::EM_X86_64.0 || !headers.is_64 {
-        "no program for x86-64: its instructions are not known"
-    } else if headers.section(b".gopclntab").is_some()
-        || headers.section(b".go.buildinfo").is_some()
-    {
-        "a Go program: a function whose stack grows begins a second time, so that calls cannot be \
-         counted at entries"
-    } else {
-        return Ok(());
+    let arch = EntryArch::of_machine(headers.machine).filter(|_| headers.is_64);
+    let is_go =
+        [&b".gopclntab"[..], b".go.buildinfo"].iter().any(|it| headers.section(it).is_some());
+    let reason = match arch {
+        _ if is_kernel => KERNEL,
+        None => "no program for x86-64 or 64-bit ARM: its instructions are not known",
+        Some(_) if is_go => {
+            "a Go program: a function whose stack grows begins a second time, so that calls cannot be \
+             counted at entries"
+        }
+        Some(arch) => return Ok(arch),
     };
     Err(Failure { status: Status::Unreadable, reason: reason.to_owned() })
 }
@@ -171,6 +176,7 @@ fn limit(function: &Function, targets: &[u64]) -> u64 {
 
 /// Returns the place of a function, or the reason why it has none.
 fn place(
+    arch: EntryArch,
     image: &ElfFile,
     function: &Function,
     limit: u64,
@@ -197,7 +203,7 @@ fn place(
     if code.is_empty() {
         return Err("its code is not in the file");
     }
-    let found = entry_x86_64::place(&code, start.0, limit, function.jumps, has_shadow_stack);
+    let found = arch.place(&code, start.0, limit, function.jumps, has_shadow_stack);
     let found = found.map_err(|no_place| match no_place {
         NoPlace::NotCode => "its bytes are not all instructions",
         NoPlace::JumpToEntry => "a jump inside it leads to its entry: its rounds would count as calls",
@@ -209,6 +215,7 @@ fn place(
             "no instruction before its first branch can be probed without a single step, which takes \
              15 times as long"
         }
+        NoPlace::NotExecuted => "the kernel has no probes for its first instruction",
         NoPlace::ComputedJump => "a computed jump may lead to its first instructions",
     })?;
     let offset = image.headers.segments.executable().file_offset(ImageAddress(found));

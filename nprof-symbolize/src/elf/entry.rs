@@ -1,0 +1,34 @@
+//! The place of a probe that counts the calls of a function. Pure.
+
+/// The reason why a function has no place for a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// The bytes are not instructions.
+    NotCode,
+    /// A jump of the function leads to its entry: a loop, or a call of itself.
+    JumpToEntry,
+    /// The kernel emulates no instruction of the first block.
+    NotEmulated,
+    /// The kernel neither emulates an instruction of the first block, nor executes the first one elsewhere.
+    NotExecuted,
+    /// The same, but for one that a computed jump may lead to.
+    ComputedJump,
+}
+
+/// The jumps of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Jumps {
+    /// True if all its bytes are instructions.
+    pub(crate) is_code: bool,
+    /// True if a jump leads to its entry.
+    pub(crate) to_entry: bool,
+    /// True if the target of a jump is computed.
+    pub(crate) has_computed: bool,
+}
+
+/// A jump or call with a target in the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Branch {
+    pub(crate) target: u64,
+    pub(crate) is_call: bool,
+}
