@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, bail};
 use nprof_cli::usage;
+use nprof_unwind::arch::{Architecture, Native};
 
 use crate::cli::args::Args;
 use crate::cli::counting::load_calls;
@@ -46,6 +47,8 @@ pub fn main() -> ExitCode {
 ///
 /// If the recording could not be started.
 fn run(args: &Args) -> anyhow::Result<u8> {
+    // A variable of the main thread.
+    Native::set_machine((&raw const args).addr() as u64);
     if args.list {
         return list();
     }

@@ -33,6 +33,10 @@ pub trait Architecture: Clone + Copy + Debug + Default + PartialEq + Eq + 'stati
     /// interrupted.
     const SIGNAL_SAVED: &'static [(u16, i64)];
 
+    /// Adapts all walks to the machine that has this address in the main stack of a program: the size of its
+    /// addresses decides which bits of a return address are a signature.
+    fn set_machine(_main_stack: u64) {}
+
     /// Returns the code address in a word: some processors keep a signature in its upper bits.
     #[inline]
     fn code_address(word: u64) -> u64 {

@@ -29,6 +29,10 @@ impl Architecture for Aarch64 {
     const NUMBERS: &'static [u16] = &NUMBERS;
     const SIGNAL_SAVED: &'static [(u16, i64)] = &SIGNAL_SAVED;
 
+    fn set_machine(main_stack: u64) {
+        frames::set_address_bits(main_stack);
+    }
+
     #[inline]
     fn code_address(word: u64) -> u64 {
         code_address(word)
