@@ -341,10 +341,19 @@ fn damaged_profile_is_an_error_and_never_a_panic() {
         let run = shell.run("nprof-import damaged.pb > x.nprof");
         assert!([0, 2].contains(&run.status), "byte {at}: {run:?}");
         assert!(!run.err.contains("panicked"), "byte {at}: {run:?}");
+        assert!(run.status == 0 || run.err.contains(".pb: byte ") || run.err.contains("no format"));
     }
-    shell.write("noise", b"\x00\xff\xfe no profile");
-    assert_eq!(shell.run("nprof-import noise > x.nprof").status, 2);
-    shell.write("empty", b"");
-    let run = shell.run("nprof-import empty > x.nprof");
-    assert!(run.status == 2 && run.err.contains("no format"), "{run:?}");
+    shell.write("cut.pb", &whole[..whole.len() / 2]);
+    let run = shell.run("nprof-import cut.pb > x.nprof");
+    let (_, byte) = run.err.split_once("cut.pb: byte ").expect(&run.err);
+    let byte: usize = byte.split(':').next().unwrap().parse().unwrap();
+    assert!((whole.len() / 4..=whole.len() / 2).contains(&byte), "{run:?}");
+    shell.run("gzip -c p.pb | head -c 300 > cut.pb.gz").quiet();
+    let run = shell.run("nprof-import cut.pb.gz > x.nprof");
+    assert!(run.status == 2 && run.err.contains("cut.pb.gz: byte 300: "), "{run:?}");
+    for other in [&b""[..], b"\x00\xff\xfe no profile", b"PERFILE3\x00", b"some text\n"] {
+        shell.write("other", other);
+        let run = shell.run("nprof-import other > x.nprof");
+        assert!(run.status == 2 && run.err.contains("no format"), "{run:?}");
+    }
 }

@@ -3,11 +3,11 @@
 //! The numbers of heap, mutex and block profiles are estimates that their writers have scaled up: they are
 //! no numbers of observations, which margins of error follow from. Their events say so.
 
-use std::io::{Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::rc::Rc;
 
-use anyhow::bail;
-use flate2::read::MultiGzDecoder;
+use anyhow::{Context as _, bail};
+use flate2::bufread::MultiGzDecoder;
 use nprof_pprof::{Location, Profile, ValueType, decoded_bytes};
 use nprof_stream::{
     Event, EventId, ExtrasBuilder, Head, Mark, Measure, RunId, Sample, Step, Writer,
@@ -42,13 +42,15 @@ struct Value {
 ///
 /// If it is malformed or has no samples, and if the output fails.
 pub(crate) fn import<W: Write>(
-    input: impl Read,
+    input: impl BufRead,
     is_compressed: bool,
     step: Step,
     writer: Writer<W>,
 ) -> anyhow::Result<Writer<W>> {
     let bytes = if is_compressed {
-        whole::read(MultiGzDecoder::new(input), MAX_BYTES)?
+        let mut input = Counted { input, bytes: 0 };
+        let bytes = whole::read(MultiGzDecoder::new(&mut input), MAX_BYTES);
+        bytes.with_context(|| format!("byte {}", input.bytes))?
     } else {
         whole::read(input, MAX_BYTES)?
     };
@@ -58,18 +60,23 @@ pub(crate) fn import<W: Write>(
             "a profile that takes more than {MAX_DECODED_BYTES} bytes of memory is not supported"
         );
     }
-    let profile = Profile::decode(&bytes[..])
-        .map_err(|error| Error::Malformed(format!("it is no pprof file: {error}")))?;
-    let run = whole::run_of(&bytes);
-    // The decoded profile takes more memory than the bytes.
-    drop(bytes);
-    let strings = Strings(&profile.string_table);
-    let values = values(&profile, strings);
+    let (mut profile, mut rest) = (Profile::default(), &bytes[..]);
+    let result = profile.merge(&mut rest);
+    // They come first.
     if profile.sample_type.is_empty() {
         bail!(
             "it has no format that is read: perf.data, pprof, folded stacks, gperftools, heap profiles"
         );
     }
+    result.map_err(|error| {
+        let place = if is_compressed { " after decompression" } else { "" };
+        Error::Malformed(format!("byte {}{place}: {error}", bytes.len() - rest.len()))
+    })?;
+    let run = whole::run_of(&bytes);
+    // The decoded profile takes more memory than the bytes.
+    drop(bytes);
+    let strings = Strings(&profile.string_table);
+    let values = values(&profile, strings);
     let mut reader = Importer::begin(&profile, strings, run, step, writer)?;
     let mut events = Vec::new();
     for value in &values {
@@ -78,6 +85,31 @@ pub(crate) fn import<W: Write>(
     reader.samples(&values, &events)?;
     let end = profile.time_nanos.saturating_add(profile.duration_nanos).max(0) as u64;
     Ok(reader.output.end_at(end)?)
+}
+
+/// An input, and the number of bytes that were read from it.
+struct Counted<R> {
+    input: R,
+    bytes: u64,
+}
+
+impl<R: BufRead> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.input.read(buffer)?;
+        self.bytes += length as u64;
+        Ok(length)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.input.fill_buf()
+    }
+
+    fn consume(&mut self, length: usize) {
+        self.bytes += length as u64;
+        self.input.consume(length);
+    }
 }
 
 #[derive(Clone, Copy)]
