@@ -97,11 +97,6 @@ impl RingSet {
         }
     }
 
-    /// Returns the number of records that came too late to be put in order.
-    pub(crate) fn late(&self) -> u64 {
-        self.merge.late()
-    }
-
     /// Returns the number of lost records of any kind that are known so far.
     pub(crate) fn lost_records(&self) -> u64 {
         self.rings.iter().map(CpuRing::known_lost).sum()

@@ -3,17 +3,15 @@
 //! The kernel takes the time stamp of a record before its place in the ring, so an older record may
 //! still overtake those that are in the rings. Each drain therefore reads the clock first,
 //! then the rings, and hands over only records that are older than the clock by the longest time it
-//! takes to write one. A record that comes even later is not dropped, only counted.
+//! takes to write one. A record that comes even later is handed over as well.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The time of the oldest record of each ring, and of the latest record handed over.
+/// The time of the oldest record of each ring.
 #[derive(Debug, Default)]
 pub(crate) struct TimeMerge {
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
-    released_ns: u64,
-    late: u64,
 }
 
 impl TimeMerge {
@@ -37,35 +35,20 @@ impl TimeMerge {
             return None;
         }
         self.waiting.pop();
-        self.release(time_ns);
         Some(ring)
     }
 
     /// Returns true if the next record of the ring that was returned last, from `time_ns`, comes before
     /// those of all other rings and is not later than `limit_ns`: the caller must then take it, too.
     #[inline]
-    pub(crate) fn continues(&mut self, time_ns: u64, ring: usize, limit_ns: u64) -> bool {
+    pub(crate) fn continues(&self, time_ns: u64, ring: usize, limit_ns: u64) -> bool {
         let is_oldest = self.waiting.peek().is_none_or(|Reverse(next)| (time_ns, ring) < *next);
-        if !is_oldest || time_ns > limit_ns {
-            return false;
-        }
-        self.release(time_ns);
-        true
-    }
-
-    fn release(&mut self, time_ns: u64) {
-        self.late += u64::from(time_ns < self.released_ns);
-        self.released_ns = self.released_ns.max(time_ns);
+        is_oldest && time_ns <= limit_ns
     }
 
     /// Removes all rings, for the next drain.
     pub(crate) fn restart(&mut self) {
         self.waiting.clear();
-    }
-
-    /// Returns the number of records that came after later ones had been handed over.
-    pub(crate) fn late(&self) -> u64 {
-        self.late
     }
 }
 
@@ -101,7 +84,6 @@ mod tests {
         assert_eq!(rings, [vec![9], vec![8], vec![]]);
         rings[2].push(6);
         assert_eq!(drain(&mut merge, &mut rings, u64::MAX), [6, 8, 9]);
-        assert_eq!(merge.late(), 0);
     }
 
     #[test]
@@ -116,13 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn late_record_is_handed_over_and_counted() {
+    fn late_record_is_handed_over() {
         let mut merge = TimeMerge::default();
         let mut rings = [vec![5], vec![]];
         assert_eq!(drain(&mut merge, &mut rings, 9), [5]);
         rings[1].extend([3, 4, 6]);
         assert_eq!(drain(&mut merge, &mut rings, 9), [3, 4, 6]);
-        assert_eq!(merge.late(), 2);
     }
 
     #[test]
@@ -131,6 +112,5 @@ mod tests {
         let mut rings = [vec![7, 2]];
         assert_eq!(drain(&mut merge, &mut rings, 5), [] as [u64; 0]);
         assert_eq!(drain(&mut merge, &mut rings, 7), [7, 2]);
-        assert_eq!(merge.late(), 1);
     }
 }

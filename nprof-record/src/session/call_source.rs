@@ -151,10 +151,6 @@ impl EventSource for CallSource {
 
     fn report_remaining_lost(&mut self, _handler: &mut dyn RecordHandler) {}
 
-    fn late(&self) -> u64 {
-        0
-    }
-
     fn lost_records(&self) -> u64 {
         0
     }

@@ -60,9 +60,6 @@ pub(crate) trait EventSource: Debug {
     /// Reports losses that are not reported yet, after the last drain.
     fn report_remaining_lost(&mut self, handler: &mut dyn RecordHandler);
 
-    /// Returns the number of records that came too late to be put in order.
-    fn late(&self) -> u64;
-
     /// Returns the number of lost records of any kind that are known so far.
     fn lost_records(&self) -> u64;
 }
@@ -118,10 +115,6 @@ impl EventSource for RingSet {
 
     fn report_remaining_lost(&mut self, handler: &mut dyn RecordHandler) {
         RingSet::report_remaining_lost(self, handler);
-    }
-
-    fn late(&self) -> u64 {
-        RingSet::late(self)
     }
 
     fn lost_records(&self) -> u64 {
@@ -274,11 +267,6 @@ impl SourceSet {
         self.0.iter().map(|source| source.settled_ns()).min()
     }
 
-    /// Returns the number of records that came too late to be put in order.
-    pub(crate) fn late(&self) -> u64 {
-        self.0.iter().map(|source| source.late()).sum()
-    }
-
     /// Returns the number of lost records of any kind that are known so far.
     pub(crate) fn lost_records(&self) -> u64 {
         self.0.iter().map(|source| source.lost_records()).sum()
@@ -355,10 +343,6 @@ mod tests {
 
         fn report_remaining_lost(&mut self, _handler: &mut dyn RecordHandler) {}
 
-        fn late(&self) -> u64 {
-            1
-        }
-
         fn lost_records(&self) -> u64 {
             0
         }
@@ -405,6 +389,6 @@ mod tests {
         assert_eq!(kept.0, [1, 2, 3, 5, 6, 7], "9 is not settled yet");
         assert_eq!(drains.get(), 3, "1 and 2, then 3 to 6, then 7");
         assert_eq!(sources.drain(&mut kept, true), Backlog::Nothing);
-        assert_eq!((kept.0.last(), sources.late()), (Some(&9), 3));
+        assert_eq!(kept.0.last(), Some(&9));
     }
 }

@@ -150,7 +150,8 @@ impl OpenOutput {
             signals,
             written_ns: written_ns.clone(),
         };
-        Ok(Stream { writer: Writer::new(output, Encoding::Binary), error: None, written_ns })
+        let writer = Writer::new(output, Encoding::Binary);
+        Ok(Stream { writer, error: None, written_ns, order: SampleOrder::default() })
     }
 }
 
@@ -211,12 +212,29 @@ impl Output {
     }
 }
 
+/// The order of samples by time.
+#[derive(Debug, Default)]
+struct SampleOrder {
+    newest_ns: u64,
+    late: u64,
+}
+
+impl SampleOrder {
+    fn take(&mut self, record: &Record<'_>) {
+        if let Record::Sample(sample) = record {
+            self.late += u64::from(sample.time < self.newest_ns);
+            self.newest_ns = self.newest_ns.max(sample.time);
+        }
+    }
+}
+
 /// The stream. After a failed write it drops all records.
 #[derive(Debug)]
 pub(crate) struct Stream {
     writer: Writer<Output>,
     error: Option<io::Error>,
     written_ns: Rc<Cell<u64>>,
+    order: SampleOrder,
 }
 
 impl Stream {
@@ -242,6 +260,11 @@ impl Stream {
         self.writer.totals()
     }
 
+    /// Returns the number of samples older than one before them.
+    pub(crate) fn late(&self) -> u64 {
+        self.order.late
+    }
+
     /// Ends the stream.
     ///
     /// # Errors
@@ -257,6 +280,7 @@ impl Stream {
 
 impl Sink for Stream {
     fn take(&mut self, record: &Record<'_>) {
+        self.order.take(record);
         if self.error.is_none() {
             self.error = self.writer.write(record).err();
         }
@@ -266,6 +290,19 @@ impl Sink for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nprof_stream::{EventId, Extras, NodeId, Sample, TaskId};
+
+    #[test]
+    fn each_sample_of_a_late_record_is_late() {
+        let mut order = SampleOrder::default();
+        for time in [5, 7, 6, 6, 7, 8] {
+            let (event, task, node) = (EventId::NONE, TaskId::NONE, NodeId::NONE);
+            let (cpu, weight, count, extras) = (0, 1, 1, Extras::default());
+            let sample = Sample { time, event, task, cpu, node, weight, count, extras };
+            order.take(&Record::Sample(sample));
+        }
+        assert_eq!(order.late, 2);
+    }
 
     #[test]
     fn binary_is_refused_on_a_terminal() {

@@ -43,7 +43,7 @@ pub(crate) struct Summary {
     /// The number of existing descendants of attached processes that are not recorded; `None` for
     /// another target.
     pub(crate) existing_descendants: Option<usize>,
-    /// Records that came too late to be put in order.
+    /// Samples older than one before them.
     pub(crate) late: u64,
     /// The CPU time that was used, in ns; `None` if it could not be measured.
     pub(crate) task_ns: Option<u64>,
@@ -381,7 +381,7 @@ impl Summary {
             line += &format!(", {} completed from earlier stacks", self.stitched);
         }
         if self.late > 0 {
-            line += &format!(", {} out of order", counted(self.late, "record"));
+            line += &format!(", {} out of order", counted(self.late, "sample"));
         }
         if let Some(used) = self.task_ns.filter(|&used| used > 0) {
             line += &format!("; {} CPU", duration(used));

@@ -120,10 +120,6 @@ impl EventSource for SwitchSource {
 
     fn report_remaining_lost(&mut self, _handler: &mut dyn RecordHandler) {}
 
-    fn late(&self) -> u64 {
-        0
-    }
-
     fn lost_records(&self) -> u64 {
         self.0.borrow().lost_records()
     }

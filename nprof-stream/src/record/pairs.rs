@@ -312,7 +312,7 @@ macro_rules! with_pairs {
                 /// The number of processes of which heap and fd events are missing: they did not load the library
                 /// that records them, or bring an allocator of their own.
                 unseen: Option<u64>,
-                /// The number of records that came too late to be put in order.
+                /// The number of samples older than one before them.
                 late: Option<u64>,
                 /// The number of samples with an incomplete stack.
                 incomplete: Option<u64>,

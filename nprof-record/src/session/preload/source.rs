@@ -203,10 +203,6 @@ impl EventSource for PreloadSource {
         self.report_lost(handler);
     }
 
-    fn late(&self) -> u64 {
-        self.merge.late()
-    }
-
     fn lost_records(&self) -> u64 {
         self.lost
     }

@@ -32,7 +32,6 @@ impl Recording {
         let Measured { used_ns: task_ns, outside_ns, sampled_ns, delay } = measured;
         let Self {
             plan,
-            sources,
             mut converter,
             workload,
             existing_descendants,
@@ -82,7 +81,7 @@ impl Recording {
             unreadable: counts.unreadable,
             outside_ns,
             existing_descendants,
-            late: sources.late(),
+            late: stream.late(),
             task_ns,
             clock,
             recorder_ns: own.user_ns + own.kernel_ns,

@@ -46,7 +46,7 @@ fn summary_line_lists_all_counts() {
     summary.lost = BTreeMap::from([(Cause::Throttle, 0)]);
     (summary.stitched, summary.late) = (7, 2);
     let start = "90 samples, 0 lost (throttle), 5 incomplete (stack-truncated 4, \
-                 no-unwind-info 1), 7 completed from earlier stacks, 2 records out of order; 100";
+                 no-unwind-info 1), 7 completed from earlier stacks, 2 samples out of order; 100";
     assert!(summary.line().starts_with(start), "{}", summary.line());
 }
 
@@ -247,7 +247,7 @@ fn one_of_a_kind_is_singular() {
         "1 thread has no stacks of waits",
         "not unwound: 1 sample without callers",
         "1 sample, 0 lost",
-        ", 1 record out of order",
+        ", 1 sample out of order",
     ] {
         assert!(text.contains(part), "{text}");
     }
