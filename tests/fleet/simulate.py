@@ -9,7 +9,7 @@ Each recording, which nprof-symbolize has named, is a service. A host runs one o
 Nine of ten samples have the stacks of the recording, in its proportions; one of ten has a stack that begins as
 one of them and ends as another (20,000 for each service, by Zipf's law), since a day has more stacks than a
 short recording. Hosts differ in their load, by a factor and by the hour, and in the proportions of stacks. Half
-of the hosts have version 1.1, in which the hottest leaf takes a fifth more. The tools are in PATH.
+of the hosts have version 1.1, in which the function with the most self time takes a fifth more. The tools are in PATH.
 """
 
 import argparse
@@ -36,11 +36,17 @@ class Service:
         self.name = pathlib.Path(recording).stem
         text = subprocess.run(['nprof-format', 'text', recording], stdout=subprocess.PIPE, check=True).stdout
         self.definitions, self.parents, self.frames = [], {0: 0}, {}
+        names, functions = {}, {}
         counts = collections.Counter()
         for line in text.decode('utf-8', 'surrogateescape').splitlines():
             fields = line.split('\t')
             if fields[0] in ('I', 'F', 'D', 'U', 'Y'):
                 self.definitions.append(line)
+                if fields[0] == 'U':
+                    names[fields[1]] = fields[2]
+                elif fields[0] == 'Y' and len(fields) > 3:
+                    # The innermost call comes first.
+                    functions[int(fields[1])] = fields[3].split(',')[0]
             elif fields[0] == 'N':
                 first, parent, *frames = map(int, fields[1:])
                 for id, frame in enumerate(frames, first):
@@ -57,10 +63,14 @@ class Service:
         frequent = numpy.array(weights) / sum(weights)
         self.shares = numpy.concatenate([0.9 * frequent, 0.1 * zipf / zipf.sum()])
         self.recorded = len(leaves)
-        hottest = collections.Counter()
-        for leaf, share in zip(self.leaves, self.shares):
-            hottest[self.frames[leaf]] += share
-        self.slower = numpy.array([self.frames[leaf] == hottest.most_common(1)[0][0] for leaf in self.leaves])
+        own = [functions.get(self.frames[leaf]) for leaf in self.leaves]
+        times = collections.Counter()
+        for function, share in zip(own, self.shares):
+            times[function] += share
+        del times[None]
+        [(hottest, _)] = times.most_common(1)
+        self.slowed = names[hottest]
+        self.slower = numpy.array([function == hottest for function in own])
 
     def path(self, node):
         nodes = []
@@ -183,7 +193,7 @@ def main():
     generator = numpy.random.default_rng(1)
     services = [Service(recording, generator) for recording in args.recordings]
     for service in services:
-        print(f'{service.name}: {len(service.leaves)} stacks')
+        print(f'{service.name}: {len(service.leaves)} stacks, version 1.1 is slower in {service.slowed}')
     global simulated
     simulated = args, services
     # The processes are forks, which have the services.
