@@ -284,13 +284,17 @@ fn binding<S: Sym<Endian = Endianness>>(symbol: &S) -> Binding {
 /// Returns the rank of a symbol among those at one address. The greatest names it: with a size, then
 /// an export, since it does not depend on installed debug files. Among exports, the name with the fewest
 /// leading underscores, the shortest and the first in the alphabet: `write`, not `__write`. Among
-/// others, the more visible, with fewer leading underscores, longer, first in the alphabet.
+/// others, the more visible, no system call of 32-bit programs, with fewer leading underscores, longer, first
+/// in the alphabet.
 fn preference<'s>(symbol: &Candidate, strings: &'s [u8]) -> impl Ord + use<'s> {
     let name = string(strings, symbol.name);
     let underscores = Reverse(name.iter().take_while(|&&byte| byte == b'_').count());
+    // Linux for x86-64 has one function for both kinds of programs if a call has no arguments
+    // (SYSCALL_DEFINE0 in arch/x86/include/asm/syscall_wrapper.h).
+    let is_native = !name.starts_with(b"__ia32_sys_");
     let among = match symbol.is_exported {
-        true => (Binding::Global, underscores, Reverse(name.len())),
-        false => (symbol.binding, underscores, Reverse(usize::MAX - name.len())),
+        true => (Binding::Global, true, underscores, Reverse(name.len())),
+        false => (symbol.binding, is_native, underscores, Reverse(usize::MAX - name.len())),
     };
     (symbol.size > 0, symbol.is_exported, among, Reverse(name))
 }

@@ -111,6 +111,9 @@ ffffffff81000000 T _text
 ffffffff81000040 t do_one
 ffffffff81000040 T do_one_alias
 ffffffff81000080 W weak_one
+ffffffff810000c0 t __do_sys_getppid
+ffffffff810000c0 T __ia32_sys_getppid
+ffffffff810000c0 T __x64_sys_getppid
 ffffffff81000100 D data
 ffffffff81000200 t last
 ffffffff81000280 T _etext
@@ -133,6 +136,7 @@ garbage
         assert_eq!(name(&table, 0), Some("_stext"));
         assert_eq!(name(&table, 0x41), Some("do_one_alias"));
         assert_eq!(name(&table, 0x80), Some("weak_one"));
+        assert_eq!(name(&table, 0xc0), Some("__x64_sys_getppid"));
         assert_eq!(name(&table, 0x27f), Some("last"));
         assert_eq!(name(&table, 0x2f_f0ff), Some("init_only"));
         assert_eq!(name(&table, 0x2f_f100), None);
