@@ -168,27 +168,6 @@ function escape() {
   update();
 }
 
-function press(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || byId('help').open) return;
-  if (event.target.matches?.('input, select')) {
-    if (event.key === 'Escape') {
-      event.target.blur();
-      escape();
-    }
-    return;
-  }
-  const chosen = flame.chosen > 0 ? diff.tree.func[flame.chosen] : -1;
-  const action = {
-    '/': () => byId('search').focus(), Escape: escape, t: () => byId('theme').click(), '?': () => byId('help').showModal(),
-    c: () => chosen >= 0 && open_function(chosen),
-    1: () => byId('tab-flame').click(), 2: () => byId('tab-functions').click(), 3: () => byId('tab-recording').click(),
-  }[event.key];
-  if (action) {
-    action();
-    event.preventDefault();
-  }
-}
-
 function begin() {
   document.title = 'nprof: ' + diff.command;
   byId('command').textContent = byId('command').title = diff.command;
@@ -197,25 +176,13 @@ function begin() {
   restore();
   set_dark(matchMedia('(prefers-color-scheme: dark)').matches);
   update();
-  byId('search').addEventListener('input', () => {
-    state.search = byId('search').value;
-    update();
-  });
   byId('metric').addEventListener('change', () => {
     state.metric = byId('metric').value;
     update();
   });
-  byId('theme').addEventListener('click', () => {
-    set_dark(!is_dark());
-    update();
+  connect(state, { update, show_tab, escape }, {
+    c: () => flame.chosen > 0 && open_function(diff.tree.func[flame.chosen]),
   });
-  for (const tab of document.querySelectorAll('[role=tab]')) {
-    tab.addEventListener('click', () => {
-      state.tab = tab.dataset.tab;
-      show_tab();
-    });
-  }
-  addEventListener('keydown', press);
 }
 
 begin();

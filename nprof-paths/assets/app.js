@@ -265,27 +265,9 @@ function escape() {
   update();
 }
 
-function press(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || byId('help').open) return;
-  if (event.target.matches?.('input, select')) {
-    if (event.key === 'Escape') {
-      event.target.blur();
-      escape();
-    }
-    return;
-  }
-  const chosen = flame.chosen >= 0 && profile.tree.depth[flame.chosen] > 0 ? profile.tree.func[flame.chosen] : -1;
-  const action = {
-    '/': () => byId('search').focus(), Escape: escape, t: () => byId('theme').click(), '?': () => byId('help').showModal(),
-    c: () => chosen >= 0 && open_function(chosen, 'functions'),
-    s: () => open_function(state.tab === 'flame' ? chosen : state.func, 'code'),
-    1: () => byId('tab-flame').click(), 2: () => byId('tab-functions').click(), 3: () => byId('tab-code').click(),
-    4: () => byId('tab-recording').click(),
-  }[event.key];
-  if (action) {
-    action();
-    event.preventDefault();
-  }
+// Returns the function of the call that is chosen in the flame graph; -1 if none is.
+function chosen_function() {
+  return flame.chosen >= 0 && profile.tree.depth[flame.chosen] > 0 ? profile.tree.func[flame.chosen] : -1;
 }
 
 function begin() {
@@ -306,21 +288,10 @@ function begin() {
     colors = null;
     update();
   });
-  byId('search').addEventListener('input', () => {
-    state.search = byId('search').value;
-    update();
+  connect(state, { update, show_tab, escape }, {
+    c: () => chosen_function() >= 0 && open_function(chosen_function(), 'functions'),
+    s: () => open_function(state.tab === 'flame' ? chosen_function() : state.func, 'code'),
   });
-  byId('theme').addEventListener('click', () => {
-    set_dark(!is_dark());
-    update();
-  });
-  for (const tab of document.querySelectorAll('[role=tab]')) {
-    tab.addEventListener('click', () => {
-      state.tab = tab.dataset.tab;
-      show_tab();
-    });
-  }
-  addEventListener('keydown', press);
 }
 
 begin();

@@ -64,6 +64,41 @@ function is_dark() {
   return document.documentElement.dataset.theme === 'dark';
 }
 
+// Connects search, theme, tabs and keys. `page` has `update()`, `show_tab()` and `escape()`; `keys` has the
+// actions of the keys that only this page has.
+function connect(state, page, keys) {
+  byId('search').addEventListener('input', () => {
+    state.search = byId('search').value;
+    page.update();
+  });
+  byId('theme').addEventListener('click', () => {
+    set_dark(!is_dark());
+    page.update();
+  });
+  const actions = {
+    '/': () => byId('search').focus(), Escape: page.escape, t: () => byId('theme').click(), '?': () => byId('help').showModal(),
+    ...keys,
+  };
+  document.querySelectorAll('[role=tab]').forEach((tab, index) => {
+    tab.addEventListener('click', () => {
+      state.tab = tab.dataset.tab;
+      page.show_tab();
+    });
+    actions[index + 1] = () => tab.click();
+  });
+  addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || byId('help').open) return;
+    if (event.target.matches?.('input, select')) {
+      if (event.key !== 'Escape') return;
+      event.target.blur();
+      return page.escape();
+    }
+    if (!Object.hasOwn(actions, event.key)) return;
+    actions[event.key]();
+    event.preventDefault();
+  });
+}
+
 let saving = 0;
 
 // Keeps the selection in the address, so that a link can show it. Browsers refuse many changes a second.
