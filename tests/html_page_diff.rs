@@ -274,6 +274,41 @@ fn page_reads_a_pipe_once_and_loads_nothing() {
 }
 
 #[test]
+fn long_numbers_leave_out_functions_and_paths() {
+    let shell = Shell::new();
+    for (file, id) in [("base", 1_u64), ("new", 2)] {
+        let mut text = format!(
+            "@nprof\t1.1\trun={id:#x}\n\
+             @event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\nI\t1\telf\t-\t/bin/p\n"
+        );
+        for number in 1..=5000 {
+            let _ = writeln!(
+                text,
+                "U\t{number}\tf{number}{}\t-\nF\t{number}\t1\t0x10\tu\nY\t{number}\tnamed\t{number},0,0,0",
+                "<".repeat(30)
+            );
+        }
+        // A chain of four functions in each stack; large counts and weights.
+        for stack in 0..5000 {
+            let calls: Vec<String> =
+                (0..4).map(|call| (1 + (stack + 7 * call * call) % 5000).to_string()).collect();
+            let _ = writeln!(text, "N\t{}\t0\t{}", 1 + 4 * stack, calls.join("\t"));
+            let count = 100_000_000_000 + 700_000 * stack * id;
+            for node in 1 + 4 * stack..=4 + 4 * stack {
+                let _ = writeln!(text, "S\t{node}\t1\t0\t0\t{node}\t{}\t{count}", count * 100);
+            }
+        }
+        let _ = writeln!(text, "@end\tsamples=0\trecords=0\tlost=0");
+        shell.write(file, text);
+    }
+    let page = shell.run("nprof-diff --partial-ok --format html base new").out;
+    assert!((1_000_000..2_000_000).contains(&page.len()), "{}", page.len());
+    for left_out in ["further functions are not", "call paths with smaller shares are not"] {
+        assert!(page.contains(left_out), "{left_out}");
+    }
+}
+
+#[test]
 fn long_names_are_cut_to_the_bounds_of_pages() {
     let shell = Shell::new();
     let long = |part: &str, number: u64| format!("{part}{}_{number}", "<x>".repeat(900));

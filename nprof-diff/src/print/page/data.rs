@@ -19,9 +19,14 @@ use crate::print::page::tree::{Node, heaviest};
 use crate::print::report::{DiffPaths, DiffReport};
 use crate::print::text::{confidence, min_growth};
 
-/// The most functions and paths: with them and long names, a page has less than 2 MB.
+/// The most functions and paths. A page of 2 MB has room for them unless their numbers are long.
 const MAX_FUNCTIONS: usize = 5_000;
 const MAX_PATHS: usize = 15_000;
+
+/// The length of the numbers of functions, and of all numbers. The other parts of 2 MB are names, facts and
+/// notes, 60 kB of style and script, and up to 6 bytes for the image of each function.
+const ROW_BYTES: usize = 700_000;
+const NUMBER_BYTES: usize = 1_150_000;
 
 /// The length of the names of functions, of images, and of facts and notes.
 const FUNCTION_BYTES: usize = 500_000;
@@ -37,19 +42,23 @@ const MAX_LINES: usize = 50;
 /// Returns the data. The file `assets/comparison.js` reads it.
 pub(super) fn data(report: &DiffReport<'_>) -> Value {
     let rows = report.sorted_rows();
-    let rows = &rows[..rows.len().min(report.row_limit).min(MAX_FUNCTIONS)];
-    let nodes = report.paths.as_ref().map(|paths| heaviest(paths, MAX_PATHS)).unwrap_or_default();
+    let mut rows = &rows[..rows.len().min(report.row_limit).min(MAX_FUNCTIONS)];
     let mut names = Names::default();
     let mut functions = Numbers::default();
     // The script takes the number of a row for that of its function: rows come first.
-    for row in rows {
+    for (index, row) in rows.iter().enumerate() {
+        if functions.text_bytes() > ROW_BYTES {
+            rows = &rows[..index];
+            break;
+        }
         names.number(report.keys.get(row.key));
         push_row(&mut functions, row, true);
     }
-    let tree = tree(report.paths.as_ref(), &nodes, &mut names);
+    let room = NUMBER_BYTES.saturating_sub(functions.text_bytes());
+    let (tree, paths) = tree_within(room, report.paths.as_ref(), &mut names);
     let root = names.number(&RowKey::of_name(b"all samples"));
     let mut notes = notes(report);
-    notes.extend(left_out(report, rows.len(), nodes.len()));
+    notes.extend(left_out(report, rows.len(), paths));
     let shortened =
         shorten(&mut names.functions, FUNCTION_BYTES) + shorten(&mut names.images, IMAGE_BYTES);
     if shortened > 0 {
@@ -77,6 +86,25 @@ pub(super) fn data(report: &DiffReport<'_>) -> Value {
     })
 }
 
+/// Returns the numbers of the heaviest paths, and how many there are: [`MAX_PATHS`], or fewer if these are longer
+/// than `bytes`.
+fn tree_within(bytes: usize, paths: Option<&DiffPaths<'_>>, names: &mut Names) -> (Numbers, usize) {
+    let Some(all) = paths else { return (Numbers::default(), 0) };
+    let mut limit = MAX_PATHS;
+    loop {
+        let nodes = heaviest(all, limit);
+        let mut with_paths = names.clone();
+        let numbers = tree(paths, &nodes, &mut with_paths);
+        let length = numbers.text_bytes();
+        if length <= bytes || nodes.is_empty() {
+            *names = with_paths;
+            return (numbers, nodes.len());
+        }
+        // The paths that remain may be the longer ones: it takes two or three times.
+        limit = (nodes.len() * bytes / length).min(nodes.len() - 1);
+    }
+}
+
 /// Returns for each path by how much its depth is below the deepest possible, its function and its row.
 fn tree(paths: Option<&DiffPaths<'_>>, nodes: &[Node<'_>], names: &mut Names) -> Numbers {
     let mut numbers = Numbers::default();
@@ -93,7 +121,7 @@ fn tree(paths: Option<&DiffPaths<'_>>, nodes: &[Node<'_>], names: &mut Names) ->
 }
 
 /// The names of functions and images, by number.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Names {
     functions: Vec<String>,
     images: Vec<String>,
