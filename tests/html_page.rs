@@ -126,6 +126,45 @@ fn page() -> Option<Shell> {
 }
 
 #[test]
+fn amounts_round_to_the_next_unit() {
+    if !have(&["chromium"]) {
+        return;
+    }
+    let shell = Shell::new();
+    for (unit, measure, weight, expected) in [
+        ("ns", "cpu-time", 999_700_000, "1.00 s"),
+        ("ns", "cpu-time", 99_960, "100 µs"),
+        ("bytes", "bytes", 1_048_200, "1.00 MiB"),
+        ("bytes", "bytes", 20_000, "19.5 KiB"),
+    ] {
+        let stream = format!(
+            "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=e\tunit={unit}\tmeasure={measure}\n\
+             S\t1\t1\t0\t0\t0\t{weight}\t1\n@end\tsamples=1\trecords=2\tlost=0\n"
+        );
+        shell.write("x.nprof", stream);
+        // A message says that the stream has no names.
+        assert_eq!(shell.run("nprof-paths --format html -o x.html x.nprof").status, 0);
+        let document = document(&shell, "");
+        let counted = document.split("id=\"counted\">").nth(1).expect("an element");
+        assert_eq!(counted.split('<').next(), Some(&format!("1 samples · {expected}")[..]));
+    }
+}
+
+#[test]
+fn heads_state_the_order_of_their_column() {
+    let Some(shell) = page() else { return };
+    let page = String::from_utf8(shell.read("x.html")).expect("text");
+    for (column, order) in [("total", "descending"), ("image", "ascending")] {
+        let script =
+            format!("<script>document.querySelector('.head .c-{column} button').click();</script>");
+        shell.write("sorted.html", page.replace("</body>", &(script + "</body>")));
+        let document = browser::document(&shell, "sorted.html", "tab=functions");
+        let sorted = format!("data-key=\"{column}\" aria-sort=\"{order}\"");
+        assert!(document.contains(&sorted), "{document}");
+    }
+}
+
+#[test]
 fn numbers_of_page_are_those_of_nprof_flat() {
     let Some(shell) = page() else { return };
     // Slices are 1 ms long, from the first sample on.

@@ -79,8 +79,8 @@ function change_columns({ names, images, image_of, rows, changes }, metric) {
     { key: 'base', label: 'Base %', by: by((f) => of(f).share.base), draw: draw_share('base') },
     { key: 'new', label: 'New %', by: by((f) => of(f).share.new), draw: draw_share('new') },
     { key: 'verdict', label: 'Verdict', by: by_verdict, draw: draw_verdict },
-    { key: 'q', label: 'q', by: (a, b) => of(a).q - of(b).q || a - b, draw: (cell, f) => cell.append(q_text(of(f).q)) },
-    { key: 'function', label: 'Function', by: by_text((f) => names[f]), draw: (cell, f) => draw_name(cell, names[f]) },
-    { key: 'image', label: 'Image', by: by_text((f) => images[image_of[f]]), draw: (cell, f) => cell.append(images[image_of[f]]) },
+    { key: 'q', label: 'q', is_ascending: true, by: (a, b) => of(a).q - of(b).q || a - b, draw: (cell, f) => cell.append(q_text(of(f).q)) },
+    { key: 'function', label: 'Function', is_ascending: true, by: by_text((f) => names[f]), draw: (cell, f) => draw_name(cell, names[f]) },
+    { key: 'image', label: 'Image', is_ascending: true, by: by_text((f) => images[image_of[f]]), draw: (cell, f) => cell.append(images[image_of[f]]) },
   ];
 }

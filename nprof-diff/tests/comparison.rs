@@ -43,11 +43,11 @@ warning: single runs: the intervals assume independent samples and ignore
 added (1)
   fresh  (demo)
     self, total   0.00 %     5.43 %      +5.43          +4.19 .. +6.93  <0.0001
-                    0 us      60 ms     +60 ms        +46 ms .. +77 ms
+                    0 µs      60 ms     +60 ms        +46 ms .. +77 ms
 removed (1)
   old  (demo)
     self, total   6.00 %     0.00 %      -6.00          -7.65 .. -4.64  <0.0001
-                   60 ms       0 us     -60 ms        -76 ms .. -46 ms
+                   60 ms       0 µs     -60 ms        -76 ms .. -46 ms
 grown (1)
   solve  (demo)
     self, total  30.00 %    38.04 %      +8.04         +3.99 .. +12.05   0.0003

@@ -2,7 +2,8 @@
 
 const HEIGHT = 24;
 class Table {
-  // A column has a key, a label, an order `by(a, b)` of functions, and `draw(cell, f)`. `on` has `choose(f)`,
+  // A column has a key, a label, an order `by(a, b)` of functions, `is_ascending` if the smallest comes first,
+  // and `draw(cell, f)`. `on` has `choose(f)`,
   // `open(f)` and `hover(f, event)`.
   constructor(box, columns, on) {
     Object.assign(this, { box, columns, on });
@@ -36,9 +37,10 @@ class Table {
   }
 
   arrange() {
-    this.order.sort(this.columns.find(({ key }) => key === this.sort).by);
+    const { by, is_ascending } = this.columns.find(({ key }) => key === this.sort);
+    this.order.sort(by);
     for (const button of this.head.querySelectorAll('button')) {
-      if (button.dataset.key === this.sort) button.setAttribute('aria-sort', 'descending');
+      if (button.dataset.key === this.sort) button.setAttribute('aria-sort', is_ascending ? 'ascending' : 'descending');
       else button.removeAttribute('aria-sort');
     }
     this.fill.style.height = this.order.length * HEIGHT + 'px';

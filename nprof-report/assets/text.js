@@ -52,16 +52,16 @@ function decimals(number) {
   return (isMiddle && lower % 2 === 0 ? lower / 100 : number).toFixed(2);
 }
 
-// Returns an amount in the unit of an event.
+// Returns an amount in the unit of an event, with three digits.
 function amount(value, unit) {
-  const scaled = (steps) => {
-    let [size, name] = steps[0];
-    for (const step of steps) if (Math.abs(value) >= step[0]) [size, name] = step;
-    const number = value / size;
-    return number.toFixed(number >= 100 || number === 0 ? 0 : number >= 10 ? 1 : 2) + ' ' + name;
+  const scaled = (step, names) => {
+    let number = value, power = 0;
+    // From here on, rounding would reach the next unit or one more digit.
+    while (number >= step - .5 && power + 1 < names.length) [number, power] = [number / step, power + 1];
+    return number.toFixed(power === 0 || number >= 99.95 ? 0 : number >= 9.995 ? 1 : 2) + ' ' + names[power];
   };
-  if (unit === 'ns') return scaled([[1, 'ns'], [1e3, 'µs'], [1e6, 'ms'], [1e9, 's']]);
-  if (unit === 'bytes' || unit === 'byte') return scaled([[1, 'B'], [1024, 'KiB'], [1048576, 'MiB'], [1073741824, 'GiB']]);
+  if (unit === 'ns') return scaled(1000, ['ns', 'µs', 'ms', 's']);
+  if (unit === 'bytes' || unit === 'byte') return scaled(1024, ['B', 'KiB', 'MiB', 'GiB']);
   return Math.round(value).toLocaleString('en') + (unit && unit !== 'count' ? ' ' + unit : '');
 }
 

@@ -55,7 +55,7 @@ pub(super) fn signed_amount(unit: AmountUnit, difference: f64) -> String {
 fn seconds(ns: f64) -> String {
     // The limits are those at which rounding reaches the next unit.
     match ns.abs() {
-        size if size < 999.5e3 => format!("{:.0} us", ns / 1e3),
+        size if size < 999.5e3 => format!("{:.0} µs", ns / 1e3),
         size if size < 9.995e6 => format!("{:.2} ms", ns / 1e6),
         size if size < 999.5e6 => format!("{:.0} ms", ns / 1e6),
         _ => format!("{:.2} s", ns / 1e9),
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn durations_have_three_digits() {
         for (ns, expected) in [
-            (0.0, "0 us"),
+            (0.0, "0 µs"),
             (1.4e6, "1.40 ms"),
             (-12.4e6, "-12 ms"),
             (999.7e6, "1.00 s"),
