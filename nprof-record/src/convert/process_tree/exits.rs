@@ -1,5 +1,7 @@
 //! Exits of tasks. A task that has exited stays for one more batch, for records that were stamped
-//! before its exit and come after it. Pure.
+//! before its exit and come after it, and as long as samples of it come: since Linux 6.16, and in
+//! stable versions of older ones, the kernel writes the exit record before it frees the memory of the
+//! process (`do_exit` in kernel/exit.c), which takes 50 ms for a GiB. Pure.
 //!
 //! Not every exit record is an exit: the kernel also writes one for a task that executes a
 //! set-user-ID program, between the exec and the first mapping of the program (`begin_new_exec` in
@@ -75,6 +77,13 @@ impl ProcessTree {
         is_refuted && had_exited
     }
 
+    /// Notes a sample of a task in the kernel, which may be exiting.
+    pub(crate) fn note_kernel_sample(&mut self, tid: u32) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.is_exiting = task.has_exited();
+        }
+    }
+
     /// Ends a batch of records: removes the tasks that exited in the one before. Returns those for
     /// which no record has shown whether they exited.
     pub(crate) fn end_batch(&mut self) -> Vec<DoubtfulExit> {
@@ -82,20 +91,18 @@ impl ProcessTree {
         let now = std::mem::take(&mut self.exited[0]);
         for (tid, serial) in std::mem::replace(&mut self.exited[1], now) {
             // The id may belong to another task by now.
-            let Some(task) = self.tasks.get(&tid).filter(|task| task.serial == serial) else {
+            let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.serial == serial) else {
                 continue;
             };
+            let is_exiting = std::mem::take(&mut task.is_exiting);
             match task.life {
                 Life::Lives => {}
                 Life::InDoubt(time_ns) => {
-                    doubtful.push(DoubtfulExit {
-                        pid: task.pid,
-                        tid,
-                        time_ns,
-                        known_since_ns: task.time_ns,
-                        follows_exec: self.has_just_executed(task.pid, tid),
-                    });
+                    let (pid, known_since_ns) = (task.pid, task.time_ns);
+                    let follows_exec = self.has_just_executed(pid, tid);
+                    doubtful.push(DoubtfulExit { pid, tid, time_ns, known_since_ns, follows_exec });
                 }
+                Life::Exited(_) if is_exiting => self.exited[0].push((tid, serial)),
                 Life::Exited(_) => self.remove(tid),
             }
         }

@@ -369,6 +369,7 @@ impl ProcessTree {
             time_ns,
             id: TaskId::NONE,
             life: Life::Lives,
+            is_exiting: false,
         };
         self.tasks.insert(ids.tid, task);
         serial

@@ -161,6 +161,21 @@ fn reused_id_of_other_process_leaves_the_tree() {
     assert!(process(&tree, COMMAND).is_none(), "103 is no thread of it any more");
 }
 
+#[test]
+fn exiting_task_stays_while_it_has_samples() {
+    let mut tree = tree();
+    tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND));
+    tree.note_kernel_sample(101);
+    assert!(exit(&mut tree, ids(101, COMMAND, 101)));
+    for _ in 0..5 {
+        tree.note_kernel_sample(101);
+        settle(&mut tree);
+        assert!(tree.accepts(101) && !tree.lives(101));
+    }
+    settle(&mut tree);
+    assert!(!tree.accepts(101) && process(&tree, 101).is_none());
+}
+
 /// Executes a set-user-ID program: the kernel writes an exec, then an exit.
 fn execute_set_user_id(tree: &mut ProcessTree, time_ns: u64) {
     let at = SampleId { time: time_ns, ..sample_id(COMMAND) };
