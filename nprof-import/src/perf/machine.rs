@@ -1,5 +1,6 @@
 //! The processes, their memory, and the kernel: they give an address its image, and a sample its task.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::address_space::{AddressSpaces, Mapping};
 use super::attribute::Attribute;
-use super::record::{Content, Mmap, SampleContent};
+use super::record::{Content, KERNEL_PID, Mmap, SampleContent};
 use crate::output::{ImageDef, Output, Place, TaskDef};
 use crate::unwind::{ImageFiles, Lacking, ProcessCode};
 
@@ -21,8 +22,12 @@ const CONTEXT_HYPERVISOR: u64 = -32_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
-/// The process id of mappings of the kernel.
-const KERNEL_PID: u32 = u32::MAX;
+/// The time for which a thread is kept after its exit: the kernel writes the record of the exit before it frees
+/// the memory of the process, and samples this work.
+const EXITED_NS: u64 = 1_000_000_000;
+
+/// The most threads that are kept so.
+const EXITED: usize = 1 << 12;
 
 /// A thread.
 #[derive(Clone, Debug)]
@@ -36,6 +41,8 @@ struct Thread {
     number: Option<u32>,
     /// The time of an exec that is not written yet: the record of its mapping has the path.
     exec: Option<u64>,
+    /// The time of its exit.
+    exit: Option<u64>,
 }
 
 /// The state of the recorded machine.
@@ -55,6 +62,8 @@ pub(super) struct Machine {
     programs: FxHashMap<u32, Rc<[u8]>>,
     /// By thread id.
     threads: FxHashMap<u32, Thread>,
+    /// Threads that exited, in the order of their exits.
+    exited: VecDeque<(u64, u32)>,
     /// The number of threads by process.
     counts: FxHashMap<u32, usize>,
 }
@@ -96,6 +105,10 @@ impl Machine {
             }
             Content::Comm { pid, tid, name, is_exec, executed } => {
                 let mut output = output;
+                // A new thread of this id, of which the fork was lost.
+                if self.threads.get(&tid).is_some_and(|thread| thread.exit.is_some()) {
+                    self.end(tid);
+                }
                 // An earlier exec, whose file is not that of this one.
                 if let Some(output) = &mut output {
                     self.write_exec(tid, output)?;
@@ -141,7 +154,11 @@ impl Machine {
                     let number = self.threads.get(&tid).and_then(|thread| thread.number);
                     number.map_or(Ok(()), |number| output.exit(time, number))?;
                 }
-                self.end(tid);
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.exit = Some(time);
+                    self.exited.push_back((time, tid));
+                }
+                self.end_exited(time.saturating_sub(EXITED_NS));
             }
             Content::Sample(_) | Content::Lost(_) | Content::Throttle => {}
         }
@@ -172,8 +189,21 @@ impl Machine {
             // As perf names threads without a name.
             let comm = if tid == 0 { b"swapper".to_vec() } else { format!(":{tid}").into_bytes() };
             let parent = if tid == pid { 0 } else { pid };
-            Thread { pid, time, comm: comm.into(), parent, number: None, exec: None }
+            Thread { pid, time, comm: comm.into(), parent, number: None, exec: None, exit: None }
         })
+    }
+
+    /// Forgets the threads that exited before a time, and the first ones of too many.
+    fn end_exited(&mut self, before: u64) {
+        while let Some(&(time, tid)) = self.exited.front()
+            && (time < before || self.exited.len() > EXITED)
+        {
+            self.exited.pop_front();
+            // The id can be that of a later thread.
+            if self.threads.get(&tid).is_some_and(|thread| thread.exit == Some(time)) {
+                self.end(tid);
+            }
+        }
     }
 
     /// Forgets a thread, and with the last one the memory of its process.

@@ -36,6 +36,9 @@ const MMAP_BUILD_ID: u16 = 1 << 14;
 const CPU_MODE: u16 = 7;
 const CPU_MODE_KERNEL: u16 = 1;
 
+/// The process id of mappings of the kernel.
+pub(super) const KERNEL_PID: u32 = u32::MAX;
+
 /// The protection bit of executable memory.
 const PROT_EXEC: u32 = 4;
 
@@ -183,7 +186,8 @@ pub(super) fn content(
                 inode = Some(id.u64()?).filter(|&inode| inode != 0);
             }
             let (protection, _) = (at.u32()?, at.u32()?);
-            if protection & PROT_EXEC == 0 {
+            // perf states no protection for the kernel (--buildid-mmap).
+            if protection & PROT_EXEC == 0 && pid != KERNEL_PID {
                 return Some(None);
             }
             let path = at.text().to_vec();

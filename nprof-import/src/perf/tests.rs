@@ -248,6 +248,47 @@ fn child_has_the_memory_of_its_parent_unless_perf_made_it_up() {
 }
 
 #[test]
+fn mapping_of_the_kernel_needs_no_protection() {
+    let mut recording = Recording::new();
+    // As perf record --buildid-mmap has it: no protection, a build ID of 20 bytes.
+    let mut words = vec![u32::MAX, 0, 0x1000, 0, 0x1000, 0, 0x1000, 0];
+    words.extend([20, 1, 2, 3, 4, 5, 0, 0]);
+    recording.event(10, 1 | 1 << 14, 1, &words, b"[kernel.kallsyms]_text");
+    recording.sample(5, 7, 1, &[-128_i64 as u64, 0x1010]);
+    let (_, text) = imported(&recording.0).expect("it is valid");
+    assert!(
+        text.contains("\tkernel\t0100000002000000030000000400000005000000\t[kernel]\t"),
+        "{text}"
+    );
+}
+
+#[test]
+fn samples_after_an_exit_are_of_the_thread_until_its_id_is_used_again() {
+    let mut recording = Recording::new();
+    recording.mmap(7, 0x1000, 0x1000, 0, b"/bin/prog");
+    let exit = |recording: &mut Recording, tid: u32, time: u64| {
+        recording.event(4, 0, time, &[tid, 7, tid, 7, time as u32, 0], b"");
+    };
+    // Fork and name.
+    recording.event(7, 0, 2, &[8, 7, 8, 7, 2, 0], b"");
+    recording.event(3, 0, 3, &[8, 8], b"first");
+    exit(&mut recording, 8, 4);
+    recording.sample(5, 8, 1, &[USER, 0x1010]);
+    // Another thread, of which the fork was lost.
+    recording.event(3, 0, 6, &[8, 8], b"second");
+    recording.sample(7, 8, 1, &[USER, 0x1010]);
+    exit(&mut recording, 8, 8);
+    exit(&mut recording, 7, 2_000_000_000);
+    recording.sample(2_000_000_001, 8, 1, &[USER, 0x1010]);
+    let (_, text) = imported(&recording.0).expect("it is valid");
+    let names: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("T\t").and_then(|line| line.split('\t').nth(5)))
+        .collect();
+    assert_eq!(names, ["first", "second", ":8"], "{text}");
+}
+
+#[test]
 fn lists_of_ids_share_a_bound() {
     let mut bytes = b"PERFILE2".to_vec();
     // Two attributes of 144 bytes after the header; no records, types and features.
