@@ -68,7 +68,8 @@ def programs(workshop, arch, sources, folder):
         compiler = "g++" if source.endswith("cpp") else "gcc"
         command = [f"{gnu}-{compiler}", "-g", "-Wall", f"/programs/{source}", "-o", f"{inside}/{name}", *options]
         workshop.run(command)
-    workshop.run(musl_command(gnu, "/programs/heap.c", f"{inside}/heap-musl"))
+    for name in ["heap", "loops"]:
+        workshop.run(musl_command(gnu, f"/programs/{name}.c", f"{inside}/{name}-musl"))
     rust = ["rustc", "--edition", "2024", "-O", "-g", "--target", target, "-C", f"linker={gnu}-gcc"]
     workshop.run([*rust, "/programs/loops.rs", "-o", f"{inside}/loops-rust"])
 
