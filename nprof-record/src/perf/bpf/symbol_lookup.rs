@@ -77,7 +77,9 @@ mod tests {
         let Some(lookup) = SymbolLookup::load() else {
             return eprintln!("SKIPPED: no BPF here");
         };
-        let symbols = fs::read("/proc/kallsyms").expect("it is there");
+        let Ok(symbols) = fs::read("/proc/kallsyms") else {
+            return eprintln!("SKIPPED: the kernel has no list of symbols");
+        };
         for name in ["__sched_text_start", "__sched_text_end"] {
             let listed = kallsyms::find(&symbols, name.as_bytes()).expect("each kernel has it");
             assert_eq!(lookup.address(name), Some(listed.0).filter(|&address| address != 0));
