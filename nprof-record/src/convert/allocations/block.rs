@@ -18,6 +18,12 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// Returns the variance of its weight: 0 if that is its size.
+    pub(super) fn variance(&self) -> u128 {
+        let weight = u128::from(self.weight);
+        if self.weight == self.size { 0 } else { weight * weight / u128::from(self.count.max(1)) }
+    }
+
     /// Returns the number of blocks that it represents, in units of 2^-20.
     pub(super) fn parts(&self) -> u64 {
         let parts = (u128::from(self.weight) << 20) / u128::from(self.size.max(1));

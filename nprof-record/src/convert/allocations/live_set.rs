@@ -2,7 +2,10 @@
 //!
 //! A sum for each stack holds what is live and how much that has changed since the peak. The peak is their
 //! difference, so that the rows of a peak add up to it. A new peak clears only the changes of stacks that
-//! have some.
+//! some.
+//!
+//! The peak is the moment with the highest lower bound, two standard errors below the estimate: the
+//! highest estimate would be that of a short block of which the only sample represents more than all others.
 
 use std::collections::VecDeque;
 
@@ -93,13 +96,21 @@ struct Released {
     time_ns: u64,
 }
 
+/// Returns the bytes that a process has at least, by an estimate with a variance.
+fn lower_bound(live: u64, variance: u128) -> f64 {
+    live as f64 - 2.0 * (variance as f64).sqrt()
+}
+
 /// The blocks of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveSet {
     blocks: BlockTable,
     nodes: FxHashMap<NodeId, NodeSum>,
     live: u64,
-    peak: u64,
+    /// The variance of `live`.
+    variance: u128,
+    /// The lower bound of `live` at the peak. None before the first block.
+    peak: Option<f64>,
     peak_ns: u64,
     /// The stacks that have changed since the peak.
     changed: Vec<NodeId>,
@@ -115,7 +126,8 @@ impl LiveSet {
             blocks: BlockTable::new(),
             nodes: FxHashMap::default(),
             live: 0,
-            peak: 0,
+            variance: 0,
+            peak: None,
             peak_ns: 0,
             changed: Vec::new(),
             released: VecDeque::new(),
@@ -146,12 +158,13 @@ impl LiveSet {
         let replaced = self.release(address, block.time_ns);
         self.blocks.insert(address, block);
         self.live = self.live.saturating_add(block.weight);
+        self.variance = self.variance.saturating_add(block.variance());
         let sum = self.nodes.entry(block.node).or_default();
         // Of the peak, if this is the first change since then.
         let largest_before = sum.sizes.largest();
         sum.live.add(&block);
         sum.sizes.add(block.size);
-        if self.live > self.peak {
+        if self.peak.is_none_or(|peak| lower_bound(self.live, self.variance) > peak) {
             self.begin_peak(block.time_ns);
             return replaced;
         }
@@ -164,7 +177,8 @@ impl LiveSet {
     }
 
     fn begin_peak(&mut self, time_ns: u64) {
-        (self.peak, self.peak_ns) = (self.live, time_ns);
+        self.peak = Some(lower_bound(self.live, self.variance));
+        self.peak_ns = time_ns;
         for node in self.changed.drain(..) {
             let Some(sum) = self.nodes.get_mut(&node) else { continue };
             (sum.allocated, sum.released) = (Blocks::default(), Blocks::default());
@@ -178,6 +192,7 @@ impl LiveSet {
     pub(crate) fn release(&mut self, address: u64, time_ns: u64) -> Option<Block> {
         let block = self.blocks.remove(address)?;
         self.live = self.live.saturating_sub(block.weight);
+        self.variance = self.variance.saturating_sub(block.variance());
         let sum = self.nodes.entry(block.node).or_default();
         if !sum.has_changed() {
             self.changed.push(block.node);
@@ -215,7 +230,7 @@ impl LiveSet {
             child.allocate(address, block);
         }
         child.released.clear();
-        child.peak_ns = time_ns;
+        child.begin_peak(time_ns);
         child
     }
 
@@ -290,6 +305,24 @@ mod tests {
         // A higher peak forgets the one before.
         set.allocate(0x40, block(1, 61, 6));
         assert_eq!((weights(&set.at_peak()), set.peak_ns()), (vec![(1, 61), (3, 90)], 6));
+    }
+
+    #[test]
+    fn one_sample_of_a_long_period_is_no_peak() {
+        let mut set = LiveSet::new(1024);
+        set.allocate(0x10, block(1, 64 << 20, 1));
+        set.release(0x10, 2);
+        // At most a few bytes are live, of gigabytes that are allocated and released.
+        for time_ns in 3..100 {
+            set.allocate(0x20, Block { size: 6000, ..block(2, 256 << 20, time_ns) });
+            set.release(0x20, time_ns);
+        }
+        assert_eq!((weights(&set.at_peak()), set.peak_ns()), (vec![(1, 64 << 20)], 1));
+        // Nine of them at a time are more than 64 MiB by all odds.
+        for address in 0..9 {
+            set.allocate(0x30 + address, Block { size: 6000, ..block(2, 256 << 20, 100) });
+        }
+        assert_eq!(weights(&set.at_peak()), [(2, 9 * (256 << 20))]);
     }
 
     #[test]
