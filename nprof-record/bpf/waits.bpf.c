@@ -263,9 +263,9 @@ INLINE void add_thread(u32 tid, const struct thread *thread)
 
 	if (place && (place->key == ~tid || __sync_bool_compare_and_swap(&place->key, FREE, TAKEN))) {
 		place->thread = *thread;
-		// A lookup on another CPU finds it complete. The compiler must not move the key before it.
-		__asm__ volatile("" ::: "memory");
-		place->key = ~tid;
+		// A lookup on another CPU finds it complete: an exchange orders all accesses, also on 64-bit
+		// ARM. The loads of a lookup are in this order on x86-64 only.
+		__sync_lock_test_and_set(&place->key, ~tid);
 		map_delete(&threads, &tid);
 		return;
 	}
