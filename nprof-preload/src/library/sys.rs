@@ -146,9 +146,10 @@ pub(super) fn send(socket: i32, message: &[u8], file: i32) -> bool {
 pub(super) fn wait_for_end(socket: i32) {
     const POLLIN: u64 = 1;
     let mut poll = u64::from(socket as u32) | POLLIN << 32;
-    let limit = [1_u64, 0];
-    // SAFETY: the kernel reads a timespec, and reads and writes one pollfd: descriptor, events, results.
-    unsafe { call(PPOLL, [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0, 0]) };
+    let mut limit = [1_u64, 0];
+    // SAFETY: the kernel reads and writes a timespec, which then has the time that was left, and one
+    // pollfd: descriptor, events, results.
+    unsafe { call(PPOLL, [&raw mut poll as usize, 1, &raw mut limit as usize, 0, 0, 0]) };
 }
 
 /// Closes a descriptor.
