@@ -116,7 +116,8 @@ mod tests {
             let after = now_ns();
             assert!((before - most_ns..=after + most_ns).contains(&recent), "{recent} at {before}");
         }
+        // Readings that take too long, by a system call, leave it unused.
         let is_used = LATEST.rate.load(Relaxed) != 0;
-        assert_eq!(is_used, arch::counter().is_some(), "the counter is used if there is one");
+        assert!(!is_used || arch::counter().is_some());
     }
 }
