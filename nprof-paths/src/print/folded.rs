@@ -100,6 +100,7 @@ impl<'a> Walk<'a> {
         let tree = self.tree;
         let name = |node: NodeIndex| tree.function(node).name.as_str();
         nodes.retain(|&node| self.is_on_stack[node]);
+        // Functions of the same name in several images share a line.
         nodes.sort_by_key(|&node| name(node));
         let calls = |nodes: &[NodeIndex]| Calls {
             name: name(nodes[0]),
@@ -118,6 +119,7 @@ impl<'a> Walk<'a> {
                 }
             }
         }
+        // The last one is taken first.
         self.pending.extend(all.into_iter().rev());
     }
 }

@@ -65,13 +65,16 @@ pub fn drawn_rows(
 /// Returns the next larger minimum share, with two digits: users read it.
 fn next_percent(percent: f64) -> f64 {
     let next = (percent * STEP).max(FIRST_PERCENT);
-    let unit = 10f64.powf(next.log10().floor() - 1.0);
-    (next / unit).ceil() * unit
+    let decimals = (1 - next.log10().floor() as i32).max(0);
+    // Divided by a whole number: 13 * 0.001 would be 0.013000000000000001.
+    let scale = 10f64.powi(decimals);
+    (next * scale).ceil() / scale
 }
 
 /// Returns the length of the path down to each node, as text.
 fn path_lengths(tree: &Tree) -> Vec<usize> {
     let mut lengths: Vec<usize> = Vec::with_capacity(tree.nodes.len());
+    // Callers come before their callees.
     for node in 0..tree.nodes.len() {
         let above = tree.parent(node).map_or(0, |parent| lengths[parent]);
         lengths.push(above.saturating_add(tree.function(node).name.len() + 1));
@@ -121,4 +124,23 @@ fn rows_of_event(tree: &Tree, event: ReportedEvent, limits: &RowLimits) -> Stack
     }
     let row = |((node, is_other), sum)| StackRow { node, is_other, sum };
     StackRows { event, stacks: sums.into_iter().map(row).collect(), other }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raised_share_has_two_digits() {
+        let mut percent = 0.0;
+        while next_percent(percent) < 100.0 {
+            let before = percent;
+            percent = next_percent(percent);
+            assert!(percent > before, "{percent}");
+            let digits = percent.to_string();
+            let digits = digits.trim_start_matches(['0', '.']).replace('.', "");
+            assert!(digits.trim_end_matches('0').len() <= 2, "{percent}");
+        }
+        assert_eq!(next_percent(0.01), 0.013);
+    }
 }
