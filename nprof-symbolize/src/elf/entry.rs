@@ -9,10 +9,10 @@ pub(crate) enum NoPlace {
     JumpToEntry,
     /// The kernel emulates no instruction of the first block.
     NotEmulated,
-    /// The kernel neither emulates an instruction of the first block, nor executes the first one elsewhere.
-    NotExecuted,
     /// The same, but for one that a computed jump may lead to.
     ComputedJump,
+    /// The kernel neither emulates an instruction of the first block, nor executes the first one elsewhere.
+    NotExecuted,
 }
 
 /// The jumps of a function.
