@@ -301,7 +301,7 @@ fn unwinds_rust_to_start() {
 #[test]
 fn stack_without_unwind_tables_is_complete_only_at_start() {
     let source = "volatile long c; \
-        __attribute__((noinline)) void work(void) { for (long i = 0; i < 80000000; i++) c += i; } \
+        __attribute__((noinline)) void work(void) { for (long i = 0; i < 600000000; i++) c += i; } \
         int main(void) { work(); return 0; }";
     let options = ["-O2", "-static", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"];
     let Some(program) = Program::compile("no-tables", source, &options) else { return };
