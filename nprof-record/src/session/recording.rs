@@ -294,7 +294,7 @@ impl Recording {
                 self.workload.handle_signals(&self.signals);
             }
             let had_begun = progress.has_begun;
-            self.poll(progress, wake.has_exit)?;
+            self.poll(progress, wake.has_exit, !processes.is_empty())?;
             if let Some(reason) = self.reason_to_stop(progress) {
                 return Ok(reason);
             }
@@ -370,8 +370,13 @@ impl Recording {
     }
 
     /// Starts sampling once the delay is over, and polls the workload once its interval is over, or if
-    /// a process has exited.
-    fn poll(&mut self, progress: &mut Progress, has_exit: bool) -> io::Result<()> {
+    /// a process has exited. With `is_watched`, a wait ends with the exit of attached processes.
+    fn poll(
+        &mut self,
+        progress: &mut Progress,
+        has_exit: bool,
+        is_watched: bool,
+    ) -> io::Result<()> {
         let now_ns = sys::monotonic_ns();
         if !progress.has_begun && now_ns >= progress.begin_ns {
             self.sources.enable()?;
@@ -385,7 +390,6 @@ impl Recording {
         let is_due = since_ns >= progress.poll_interval_ns() / 2;
         // For a command this only reads a flag that SIGCHLD has set. An attached process whose
         // descriptor was polled lives unless that was ready.
-        let is_watched = !self.workload.process_fds().is_empty();
         if has_exit || is_due && !is_watched || self.workload.child().is_some() {
             progress.has_exited = self.workload.has_exited();
         }
