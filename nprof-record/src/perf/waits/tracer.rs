@@ -42,8 +42,16 @@ const WAKE_PROGRAM: (&str, &CStr) = ("on_waking", c"sched_waking");
 const TASK_ITERATOR: &str = "bpf_iter_task";
 
 /// The function of the iterator, and the structures that the programs read.
-const USED_TYPES: [&str; 5] =
-    [TASK_ITERATOR, "task_struct", "sched_info", "bpf_iter_meta", "bpf_iter__task"];
+const USED_TYPES: [&str; 8] = [
+    TASK_ITERATOR,
+    "task_struct",
+    "sched_info",
+    "sched_entity",
+    "cfs_rq",
+    "rq",
+    "bpf_iter_meta",
+    "bpf_iter__task",
+];
 
 /// The most threads at a time. Memory is used for those that exist.
 const THREADS_MAX: u32 = 1 << 17;
