@@ -193,7 +193,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
         if let Some(copy_hints) = &mut self.resolver.copy_hints {
             copy_hints.renew(sys::monotonic_ns());
         }
-        let doubtful = self.tree.end_batch();
+        let doubtful = self.tree.end_batch(procfs::lives_since);
         self.decide_exits(doubtful);
         if self.has_new_gap && self.is_check_due() {
             self.check_tasks();

@@ -182,6 +182,10 @@ pub(crate) fn living_thread(pid: u32) -> Option<u32> {
 
 /// True if a task that was known at `time_ns` lives. A later task with the same id is younger.
 pub(crate) fn lives_since(tid: u32, time_ns: u64) -> bool {
+    // Programs may start and end thousands of processes a second, and their parents reap most at once.
+    if !sys::exists(tid) {
+        return false;
+    }
     let Some(stat) = Stat::of(tid).filter(|stat| !stat.is_zombie) else { return false };
     let start_ns = stat.start_ticks.saturating_mul(sys::clock_tick_ns());
     let age_ns = sys::boot_ns().saturating_sub(start_ns);
@@ -440,7 +444,7 @@ mod tests {
         assert!(maps(pid).is_some_and(|text| !text.is_empty()));
         assert_eq!(process_of(u32::MAX), None);
         assert_eq!((living_thread(pid), living_thread(u32::MAX)), (Some(pid), None));
-        assert!(lives_since(pid, sys::monotonic_ns()));
+        assert!(lives_since(pid, sys::monotonic_ns()) && !lives_since(u32::MAX, 0));
         assert!(
             !lives_since(pid, 0) || sys::boot_ns() < 1_000_000_000,
             "it is younger than the machine"

@@ -40,7 +40,7 @@ pub(crate) use process::{
     own_usage, raise_descriptor_limit, reap,
 };
 pub(crate) use shared_words::SharedWords;
-pub(crate) use signals::{Signal, Signals, kill};
+pub(crate) use signals::{Signal, Signals, exists, kill};
 pub(crate) use startup::was_closed;
 pub(crate) use system::{
     boot_ns, duration_ns, monotonic_ns, monotonic_offset_ns_of, page_size, poll, random,

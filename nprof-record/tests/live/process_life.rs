@@ -95,6 +95,39 @@ fn records_set_user_id_programs_and_their_children() {
     }
 }
 
+/// Sixty workers on one CPU map 32 MiB that they share, and exit at the same time: the release of the
+/// memory of each, after its exit record, is interrupted by the others.
+const MAPPED_AT_EXIT: &str = "int main(void) {
+    int ready[2], end[2]; char byte; size_t size = 32 << 20;
+    cpu_set_t one; CPU_ZERO(&one); CPU_SET(sched_getcpu(), &one);
+    char *memory = mmap(0, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || pipe(ready) || pipe(end)) return 1;
+    for (int i = 0; i < 60; i++) if (!fork()) {
+        close(end[1]); sched_setaffinity(0, sizeof one, &one);
+        for (size_t at = 0; at < size; at += 4096) memory[at] = 1;
+        if (write(ready[1], &byte, 1) != 1) return 1;
+        return read(end[0], &byte, 1);
+    }
+    for (int i = 0; i < 60; i++) if (read(ready[0], &byte, 1) != 1) return 1;
+    close(end[1]);
+    while (wait(0) > 0);
+    return 0;
+}";
+
+#[test]
+fn event_is_recorded_after_the_exit_record_of_its_process() {
+    let Some((_directory, program, file)) = compile("late_event", MAPPED_AT_EXIT) else { return };
+    // Each worker generates SIGCHLD for its parent at its end.
+    let event = "signal:signal_generate:1";
+    let output = record(&["-e", event, "--follow", "system", "-o", &file, "--", &program]);
+    if !output.status.success() {
+        return eprintln!("SKIPPED: {}", stderr(&output));
+    }
+    let samples = Stream::from_file(&file).samples;
+    let from_program = samples.iter().filter(|sample| program.ends_with(&sample.comm)).count();
+    assert_eq!(from_program, 61, "{}", stderr(&output));
+}
+
 /// Fills the ring of records of processes and mappings of one CPU, which nothing reads, then forks a
 /// child that works once the ring is read again.
 const LOST_FORK: &str = "int main(void) {

@@ -81,9 +81,7 @@ impl<S: Sink> Converter<S> {
     fn settle(&mut self, sample_id: SampleId, in_kernel: bool) -> Option<()> {
         self.add_if_new(sample_id.pid, sample_id.tid);
         // A task that exits still runs in the kernel.
-        if in_kernel {
-            self.tree.note_kernel_sample(sample_id.tid);
-        } else {
+        if !in_kernel {
             self.note_life(sample_id.tid, sample_id.time);
         }
         let pid = self.tree.task(sample_id.tid)?.pid;

@@ -1,7 +1,8 @@
-//! Exits of tasks. A task that has exited stays for one more batch, for records that were stamped
-//! before its exit and come after it, and as long as samples of it come: since Linux 6.16, and in
-//! stable versions of older ones, the kernel writes the exit record before it frees the memory of the
-//! process (`do_exit` in kernel/exit.c), which takes 50 ms for a GiB. Pure.
+//! Exits of tasks. A task that has exited stays for as long as it runs in the kernel: since Linux
+//! 6.16, and in stable versions of older ones, the kernel writes the exit record before it frees the
+//! memory of the process (`do_exit` in kernel/exit.c), which takes 50 ms for a GiB, and longer on a
+//! busy CPU. It then stays for one more batch, for records that were stamped before and come after.
+//! Pure.
 //!
 //! Not every exit record is an exit: the kernel also writes one for a task that executes a
 //! set-user-ID program, between the exec and the first mapping of the program (`begin_new_exec` in
@@ -9,6 +10,7 @@
 
 use crate::convert::process_tree::task::Life;
 use crate::convert::process_tree::tree::ProcessTree;
+use crate::os::task_serial::TaskSerial;
 use crate::perf::record::TaskIds;
 
 /// A task that may have exited.
@@ -77,24 +79,18 @@ impl ProcessTree {
         is_refuted && had_exited
     }
 
-    /// Notes a sample of a task in the kernel, which may be exiting.
-    pub(crate) fn note_kernel_sample(&mut self, tid: u32) {
-        if let Some(task) = self.tasks.get_mut(&tid) {
-            task.is_exiting = task.has_exited();
-        }
-    }
-
-    /// Ends a batch of records: removes the tasks that exited in the one before. Returns those for
+    /// Ends a batch of records: removes the tasks that had ended before it began. Returns those for
     /// which no record has shown whether they exited.
-    pub(crate) fn end_batch(&mut self) -> Vec<DoubtfulExit> {
+    ///
+    /// `runs` is true if a task that was known at a time has not ended yet, given its thread id.
+    pub(crate) fn end_batch(&mut self, runs: impl Fn(u32, u64) -> bool) -> Vec<DoubtfulExit> {
         let mut doubtful = Vec::new();
-        let now = std::mem::take(&mut self.exited[0]);
-        for (tid, serial) in std::mem::replace(&mut self.exited[1], now) {
+        let [mut exited, ended] = std::mem::take(&mut self.exited);
+        for (tid, serial) in ended {
             // The id may belong to another task by now.
-            let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.serial == serial) else {
+            let Some(task) = self.tasks.get(&tid).filter(|task| task.serial == serial) else {
                 continue;
             };
-            let is_exiting = std::mem::take(&mut task.is_exiting);
             match task.life {
                 Life::Lives => {}
                 Life::InDoubt(time_ns) => {
@@ -102,15 +98,21 @@ impl ProcessTree {
                     let follows_exec = self.has_just_executed(pid, tid);
                     doubtful.push(DoubtfulExit { pid, tid, time_ns, known_since_ns, follows_exec });
                 }
-                Life::Exited(_) if is_exiting => self.exited[0].push((tid, serial)),
                 Life::Exited(_) => self.remove(tid),
             }
         }
+        let is_ending = |&mut (tid, serial): &mut (u32, TaskSerial)| {
+            let task = self.tasks.get(&tid).filter(|task| task.serial == serial);
+            task.is_some_and(|task| task.has_exited() && runs(tid, task.time_ns))
+        };
+        let ending = exited.extract_if(.., is_ending).collect();
+        self.exited = [ending, exited];
         doubtful
     }
 
     /// Returns the doubtful exits of the last batches.
     pub(crate) fn remaining_doubts(&mut self) -> Vec<DoubtfulExit> {
-        [self.end_batch(), self.end_batch()].concat()
+        let no_record_follows = |_, _| false;
+        [self.end_batch(no_record_follows), self.end_batch(no_record_follows)].concat()
     }
 }

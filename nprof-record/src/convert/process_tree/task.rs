@@ -24,8 +24,6 @@ pub(crate) struct Task {
     /// Its id in the stream's current epoch.
     pub(crate) id: TaskId,
     pub(super) life: Life,
-    /// True if a sample after its exit record shows that it still runs, in the kernel.
-    pub(super) is_exiting: bool,
 }
 
 impl Task {

@@ -34,7 +34,8 @@ pub(crate) struct ProcessTree {
     serials: TaskSerial,
     /// The ids in the stream of tasks that have exited without an exit record.
     replaced: Vec<TaskId>,
-    /// Tasks that exited or may have exited in this batch, and in the one before.
+    /// Tasks that exited or may have exited in this batch or still run in the kernel, and those that
+    /// had ended by the end of the batch before.
     pub(super) exited: [Vec<(u32, TaskSerial)>; 2],
 }
 
@@ -369,7 +370,6 @@ impl ProcessTree {
             time_ns,
             id: TaskId::NONE,
             life: Life::Lives,
-            is_exiting: false,
         };
         self.tasks.insert(ids.tid, task);
         serial

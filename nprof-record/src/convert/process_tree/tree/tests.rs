@@ -33,9 +33,14 @@ fn exit(tree: &mut ProcessTree, ids: TaskIds) -> bool {
     tree.exit(ids, 5000)
 }
 
+/// /proc of a machine on which exited tasks have ended.
+fn has_ended(_tid: u32, _time_ns: u64) -> bool {
+    false
+}
+
 /// Ends the batches until exited tasks are removed. Returns the doubtful exits.
 fn settle(tree: &mut ProcessTree) -> Vec<DoubtfulExit> {
-    [tree.end_batch(), tree.end_batch()].concat()
+    [tree.end_batch(has_ended), tree.end_batch(has_ended)].concat()
 }
 
 fn process(tree: &ProcessTree, pid: u32) -> Option<&Process> {
@@ -162,18 +167,34 @@ fn reused_id_of_other_process_leaves_the_tree() {
 }
 
 #[test]
-fn exiting_task_stays_while_it_has_samples() {
+fn exited_task_stays_until_a_batch_after_its_end() {
     let mut tree = tree();
     tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND));
-    tree.note_kernel_sample(101);
-    assert!(exit(&mut tree, ids(101, COMMAND, 101)));
+    tree.fork(ids(102, COMMAND, 102), sample_id(COMMAND));
+    for pid in [101, 102] {
+        assert!(exit(&mut tree, ids(pid, COMMAND, pid)));
+    }
     for _ in 0..5 {
-        tree.note_kernel_sample(101);
-        settle(&mut tree);
+        tree.end_batch(|tid, time_ns| tid == 101 && time_ns == u64::from(COMMAND));
         assert!(tree.accepts(101) && !tree.lives(101));
     }
-    settle(&mut tree);
+    assert!(!tree.accepts(102) && process(&tree, 102).is_none());
+    tree.end_batch(has_ended);
+    assert!(tree.accepts(101), "its last records may come in the next batch");
+    tree.end_batch(has_ended);
     assert!(!tree.accepts(101) && process(&tree, 101).is_none());
+}
+
+#[test]
+fn reused_id_of_a_task_that_has_not_ended_leaves_the_tree() {
+    let mut tree = tree();
+    tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND));
+    assert!(exit(&mut tree, ids(101, COMMAND, 101)));
+    tree.end_batch(|_, _| true);
+    assert!(!tree.fork(ids(101, 7, 101), sample_id(7)));
+    assert!(!tree.accepts(101));
+    tree.end_batch(|_, _| true);
+    assert!(!tree.accepts(101));
 }
 
 /// Executes a set-user-ID program: the kernel writes an exec, then an exit.
