@@ -45,10 +45,10 @@ pub(crate) struct Args {
     /// noise
     #[arg(long, value_name = "P", default_value = "95", value_parser = confidence)]
     confidence: f64,
-    /// Exit with 1 if a row changed beyond a bound: any, self>+P%, total>+P%, self>+Nms, total>+Nms
+    /// Exit with 1 if a row changed beyond a bound: any, self>+SIZE or total>+SIZE, in P%, Nms, NMiB or N
     #[arg(long, value_name = "BOUND", value_delimiter = ',')]
     pub(crate) fail_on: Vec<Bound>,
-    /// Do not report changes smaller than SIZE: P% (points of share) or a time such as 2ms
+    /// Do not report changes smaller than SIZE: P% (points of share), or an amount such as 2ms, 1MiB or 1000
     #[arg(long, value_name = "SIZE")]
     pub(crate) min_effect: Option<EffectSize>,
     /// File of names that differ on the new side: lines of OLD and NEW, or of image, OLD and NEW,
@@ -119,7 +119,7 @@ impl Args {
         Ok(sides)
     }
 
-    /// Returns the units of options in time or bytes, with the spellings of the options.
+    /// Returns the units of options in time, bytes or counts, with the spellings of the options.
     pub(crate) fn amount_options(&self) -> Vec<(AmountUnit, String)> {
         let bounds = self.fail_on.iter();
         let bounds = bounds.filter_map(|bound| Some((bound.unit()?, format!("--fail-on {bound}"))));

@@ -181,6 +181,45 @@ fn bytes_are_compared_as_amounts() {
 }
 
 #[test]
+fn counts_are_compared_as_amounts() {
+    let directory = TempDir::new().expect("a directory");
+    let save = |event, unit, measure| {
+        for (id, name, functions) in [(1, "base", BASE), (2, "new", NEW)] {
+            let weights = vec![25; functions.len()];
+            let run = Run { event, unit, measure, weights, ..Run::new(id, functions) };
+            run.save(directory.path(), name);
+        }
+    };
+    save("page-faults", "count", "count");
+    let table = diff(directory.path(), "base new").stdout;
+    assert!(table.contains("1000 samples, 25.0 k page-faults a run\n"), "{table}");
+    assert!(table.contains("1104 samples, 27.6 k, +2.60 k\n"), "{table}");
+    let solve = "                 7.50 k     10.5 k    +3.00 k";
+    assert!(table.contains(solve), "{table}");
+    // main has all faults of both sides, which grew by 2600.
+    let ended = |line: &str| diff(directory.path(), line);
+    assert_eq!(ended("--fail-on total>+2500 base new").status, 1);
+    assert_eq!(ended("--fail-on total>+5000 base new").status, 0);
+    let beyond = ended("--fail-on total>+2500 base new").stdout;
+    assert!(beyond.contains("\ngrown in counts only, beyond a bound (1)\n  main"), "{beyond}");
+    let refusal = ended("--fail-on total>+20ms base new");
+    assert_eq!(refusal.status, 2);
+    assert!(refusal.stderr.contains("page-faults (user) does not measure time"), "{refusal:?}");
+    let tsv = ended("--format tsv base new").stdout;
+    assert_eq!(cell(&tsv, "solve", "self_diff_count"), "3000.0");
+    assert_eq!(cell(&tsv, "solve", "self_diff_ns"), "");
+    let noise = ended("--noise --format tsv --base base new").stdout;
+    assert!(noise.lines().next().is_some_and(|it| it.ends_with("\ttotal_floor_count")), "{noise}");
+    // Exact counts of calls, and cycles; a measure of a later version has shares only.
+    for (measure, expected) in [("calls", true), ("cycles", true), ("volts", false)] {
+        save("x", "count", measure);
+        assert_eq!(ended("base new").stdout.contains("+3.00 k"), expected, "{measure}");
+    }
+    let refusal = diff(self::directory().path(), "--fail-on total>+1000 base new");
+    assert!(refusal.stderr.contains("does not measure counts"), "{}", refusal.stderr);
+}
+
+#[test]
 fn heading_joins_rates_of_one_event() {
     let directory = directory();
     for (id, hertz) in [(11, 997), (12, 1011), (13, 1004)] {

@@ -24,7 +24,7 @@ pub(crate) enum Method {
 pub(crate) struct Criteria {
     /// Intervals have confidence 1 - alpha, and the probability of any false alarm is at most alpha.
     pub(crate) alpha: f64,
-    /// The unit of the weights of samples, if they are times or bytes.
+    /// The unit of the weights of samples, if they are compared as they are.
     pub(crate) amount: Option<AmountUnit>,
     /// True if the sides were recorded in turn on one machine, so that times are comparable.
     pub(crate) is_in_turn: bool,

@@ -7,7 +7,8 @@
 //! the runs of each side decides on the power; differences between the sides have no part in it.
 //!
 //! Bytes do not depend on the speed of the machine. They are compared as they are, unless the variation
-//! of enough rows shows that runs do more or less of the same work.
+//! of enough rows shows that runs do more or less of the same work. Counts, such as those of cycles and of
+//! context switches, may depend on the machine, and are treated as times.
 
 use crate::compare::comparison::{Comparison, Method};
 use crate::compare::observed::Observed;
@@ -60,14 +61,14 @@ impl Correction {
         let power = match comparison.criteria.amount.filter(|_| is_repeated) {
             Some(AmountUnit::Bytes) if has_rows => best_power(&rows, &unchanged),
             Some(AmountUnit::Bytes) => 0.0,
-            Some(AmountUnit::Ns)
+            Some(AmountUnit::Ns | AmountUnit::Count)
                 if has_rows
                     && comparison.criteria.is_in_turn
                     && !speeds_differ(&rows, comparison) =>
             {
                 best_power(&rows, &unchanged)
             }
-            Some(AmountUnit::Ns) | None => 1.0,
+            Some(AmountUnit::Ns | AmountUnit::Count) | None => 1.0,
         };
         Self { unchanged, mean, power }
     }

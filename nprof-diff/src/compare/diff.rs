@@ -1,6 +1,6 @@
 //! The comparison of two sides: rows, their differences and changes. Pure.
 //!
-//! Every key is compared by self and by total: by share, by time or bytes if the event measures these, and by
+//! Every key is compared by self and by total: by share, by time, bytes or counts if the event measures these, and by
 //! its corrected part of a run, which decides on changes. Each of the three is a family of
 //! comparisons and corrected for its size.
 

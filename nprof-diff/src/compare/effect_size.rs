@@ -1,4 +1,4 @@
-//! The size of a difference as the command line spells it: points of share, time or bytes. Pure.
+//! The size of a difference as the command line spells it: points of share, time, bytes or counts. Pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,6 +36,7 @@ impl fmt::Display for EffectSize {
             EffectSize::Amount(AmountUnit::Bytes, bytes) => {
                 write!(f, "{} KiB", rounded(bytes / 1024.0))
             }
+            EffectSize::Amount(AmountUnit::Count, count) => write!(f, "{}", rounded(*count)),
         }
     }
 }
@@ -45,7 +46,7 @@ impl FromStr for EffectSize {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse(text).ok_or(
-            "expected P% (points of share), a time (Nns, Nus, Nms, Ns), or bytes (NB, NKiB, NMiB, NGiB)",
+            "expected P% (points of share), a time (Nns, Nus, Nms, Ns), bytes (NB, NKiB, NMiB, NGiB), or a count (N)",
         )
     }
 }
@@ -55,10 +56,13 @@ fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }
 
-/// Parses a size with its unit. None without a plain decimal number or a known unit.
+/// Parses a size with its unit; a count has none. None without a plain decimal number, or with an unknown unit.
 fn parse(text: &str) -> Option<EffectSize> {
     if let Some(number) = text.strip_suffix('%') {
         return decimal(number).map(|percent| EffectSize::Share(percent * 0.01));
+    }
+    if let Some(count) = decimal(text) {
+        return Some(EffectSize::Amount(AmountUnit::Count, count));
     }
     let in_bytes = BYTES.iter().find_map(|&(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
     if let Some((number, bytes)) = in_bytes {
@@ -73,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_sizes_with_units_only() {
+    fn parses_sizes_with_known_units() {
         assert_eq!("2%".parse(), Ok(EffectSize::Share(0.02)));
         let amount = |unit, size| Ok(EffectSize::Amount(unit, size));
         assert_eq!("1.5ms".parse(), amount(AmountUnit::Ns, 1.5e6));
@@ -82,10 +86,12 @@ mod tests {
         assert_eq!("0.5KiB".parse(), amount(AmountUnit::Bytes, 512.0));
         assert_eq!("3MB".parse(), amount(AmountUnit::Bytes, 3e6));
         assert_eq!("64B".parse(), amount(AmountUnit::Bytes, 64.0));
+        assert_eq!("2".parse(), amount(AmountUnit::Count, 2.0));
+        assert_eq!("2.5".parse::<EffectSize>().unwrap().to_string(), "2.5");
         assert_eq!("64KiB".parse::<EffectSize>().unwrap().to_string(), "64 KiB");
         for wrong in [
-            "", "2", "%", "-2%", "+2%", "2d", "1e9s", "nan%", "1.2.3ms", "2 %", "1Mi", "KiB",
-            "-1B", "1 B",
+            "", "%", "-2%", "+2%", "2d", "1e9s", "nan%", "1.2.3ms", "2 %", "1Mi", "KiB", "-1B",
+            "1 B",
         ] {
             assert!(wrong.parse::<EffectSize>().is_err(), "{wrong:?}");
         }

@@ -40,7 +40,7 @@ impl FromStr for Bound {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str =
-            "expected any, or self>+SIZE or total>+SIZE with a size such as 2%, 20ms or 1MiB";
+            "expected any, or self>+SIZE or total>+SIZE with a size such as 2%, 20ms, 1MiB or 1000";
         let kind = match text.split_once('>') {
             None if text == "any" => BoundKind::Any,
             Some(("self", size)) => growth(MetricKind::Self_, size).ok_or(EXPECTED)?,
@@ -282,12 +282,14 @@ mod tests {
         assert_eq!(kind("self>+2s"), growth(MetricKind::Self_, time(2e9)));
         let bytes = EffectSize::Amount(AmountUnit::Bytes, 1_048_576.0);
         assert_eq!(kind("total>+1MiB"), growth(MetricKind::Total, bytes));
+        let count = EffectSize::Amount(AmountUnit::Count, 2.0);
+        assert_eq!(kind("self>+2"), growth(MetricKind::Self_, count));
         for wrong in [
             "",
             "self",
             "self>",
             "self>%",
-            "self>+2",
+            "self>2",
             "self>2%",
             "self>-2%",
             "self<+2%",

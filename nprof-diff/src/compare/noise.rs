@@ -55,7 +55,7 @@ pub(crate) struct MetricNoise {
     pub(crate) samples: u64,
     /// The noise of the share, as a fraction.
     pub(crate) share: NoiseLevel,
-    /// The noise of the weight per run. None unless the event measures time or bytes.
+    /// The noise of the weight per run. None unless they are compared as they are.
     pub(crate) amount: Option<NoiseLevel>,
 }
 

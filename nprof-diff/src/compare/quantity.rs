@@ -28,7 +28,7 @@ impl MetricKind {
 pub(crate) enum Quantity {
     /// The share of the samples, as a fraction.
     Share,
-    /// Time in nanoseconds, or bytes, per run.
+    /// Time in nanoseconds, bytes, or counts, per run.
     Amount,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Metric {
     /// Shares of the samples, as fractions. With `--per`, those that the row would have with the divisor of
     /// the base, and so are the other values.
     pub(crate) share: Change,
-    /// Time in nanoseconds, or bytes, per run. None unless the event measures time or bytes.
+    /// Time in nanoseconds, bytes, or counts, per run. None unless the event measures one of them.
     pub(crate) amount: Option<Change>,
     /// Its part of a run, corrected for the speed of the machine and for the rows that changed:
     /// this decides.

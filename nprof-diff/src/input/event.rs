@@ -19,6 +19,8 @@ pub(crate) enum AmountUnit {
     Ns,
     /// Bytes.
     Bytes,
+    /// Occurrences of the event.
+    Count,
 }
 
 impl AmountUnit {
@@ -27,6 +29,17 @@ impl AmountUnit {
         match self {
             AmountUnit::Ns => "time",
             AmountUnit::Bytes => "bytes",
+            AmountUnit::Count => "counts",
+        }
+    }
+
+    /// Returns the word for it in the names of columns that only events with this unit have. None for times,
+    /// which have columns in all reports.
+    pub(crate) fn column(self) -> Option<&'static str> {
+        match self {
+            AmountUnit::Ns => None,
+            AmountUnit::Bytes => Some("bytes"),
+            AmountUnit::Count => Some("count"),
         }
     }
 }
@@ -44,8 +57,16 @@ impl ComparedEvent {
         match &self.0.measure {
             measure if measure.is_time() => Some(AmountUnit::Ns),
             Measure::Bytes => Some(AmountUnit::Bytes),
+            Measure::Count | Measure::Cycles => Some(AmountUnit::Count),
+            _ if self.counts_calls() => Some(AmountUnit::Count),
+            // A measure of a later version.
             _ => None,
         }
+    }
+
+    /// True if another processor has other weights for the same work.
+    pub(crate) fn depends_on_processor(&self) -> bool {
+        self.0.measure.is_time() || self.0.measure == Measure::Cycles
     }
 
     /// Returns the quantity of its weights, for people.
@@ -54,6 +75,7 @@ impl ComparedEvent {
             Measure::CpuTime => "CPU time".to_owned(),
             Measure::WaitTime => "waiting".to_owned(),
             Measure::WallTime => "wall time".to_owned(),
+            _ if self.amount_unit() == Some(AmountUnit::Count) => self.name(),
             _ => self.unit(),
         }
     }

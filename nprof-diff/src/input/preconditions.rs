@@ -85,12 +85,12 @@ pub(crate) fn refuse_estimates(
     Ok(())
 }
 
-/// Refuses an option in time or bytes if these cannot be compared. `option` is its spelling.
+/// Refuses an option in time, bytes or counts if these cannot be compared. `option` is its spelling.
 ///
 /// # Errors
 ///
-/// If the event does not measure this unit. For times also if the processors differ: the same work takes
-/// different times on them.
+/// If the event does not measure this unit. For times and cycles also if the processors differ: the same work
+/// takes different times on them.
 pub(crate) fn refuse_amount(
     base: &Side,
     new: &Side,
@@ -102,7 +102,7 @@ pub(crate) fn refuse_amount(
         let (unit, event) = (unit.name(), event.label());
         bail!("{option}: the event {event} does not measure {unit}; give a share (P%)");
     }
-    if unit == AmountUnit::Bytes {
+    if !event.depends_on_processor() {
         return Ok(());
     }
     let [base, new] = [base, new].map(|side| side.facts(|head| &head.cpu));

@@ -12,7 +12,7 @@ use crate::print::report::DiffReport;
 pub(super) enum Group {
     /// Rows with a change that is reported.
     Changed(RowChange),
-    /// Rows that exceed a bound in time or bytes, though their share did not change.
+    /// Rows that exceed a bound in their amount, though their share did not change.
     ExceedsInAmount,
 }
 

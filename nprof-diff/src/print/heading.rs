@@ -64,7 +64,12 @@ fn brief(report: &DiffReport<'_>) -> Vec<String> {
     let (mut base_amount, mut new_amount) = (String::new(), String::new());
     if let Some(unit) = unit {
         let quantity = event.map(ComparedEvent::quantity).unwrap_or_default();
-        let of = if unit == AmountUnit::Ns { format!(" of {quantity}") } else { String::new() };
+        let of = match unit {
+            AmountUnit::Ns => format!(" of {quantity}"),
+            // Its unit is enough.
+            AmountUnit::Bytes => String::new(),
+            AmountUnit::Count => format!(" {quantity}"),
+        };
         base_amount = format!(", {}{of} a run", amount(unit, of_base));
         let growth = signed_amount(unit, of_new - of_base);
         new_amount = format!(", {}, {growth}", amount(unit, of_new));

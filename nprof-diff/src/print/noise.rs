@@ -126,8 +126,8 @@ const NOISE: [&str; 9] = [
     "samples",
 ];
 
-/// The columns of an event in bytes, for self and again for total: other events do not have them.
-const BYTES: [&str; 4] = ["mean_bytes", "deviation_bytes", "dispersion_bytes", "floor_bytes"];
+/// The columns of an amount.
+const LEVEL: [&str; 4] = ["mean", "deviation", "dispersion", "floor"];
 
 /// Returns the names of the columns, then one line per row.
 pub(super) fn lines(report: &NoiseReport<'_>) -> impl Iterator<Item = Line> {
@@ -140,10 +140,13 @@ fn unit(report: &NoiseReport<'_>) -> Option<AmountUnit> {
 
 fn columns(report: &NoiseReport<'_>) -> Vec<String> {
     let mut columns: Vec<String> = ["name", "image"].map(str::to_owned).into();
-    let bytes = if unit(report) == Some(AmountUnit::Bytes) { &BYTES[..] } else { &[] };
-    for names in [&NOISE[..], bytes] {
+    for metric in ["self", "total"] {
+        columns.extend(NOISE.map(|name| format!("{metric}_{name}")));
+    }
+    // Other events do not have these.
+    if let Some(unit) = unit(report).and_then(AmountUnit::column) {
         for metric in ["self", "total"] {
-            columns.extend(names.iter().map(|name| format!("{metric}_{name}")));
+            columns.extend(LEVEL.map(|name| format!("{metric}_{name}_{unit}")));
         }
     }
     columns
@@ -156,31 +159,31 @@ fn rows(report: &NoiseReport<'_>) -> impl Iterator<Item = Vec<Value>> {
         let image = escaped(&report.keys.get(row.key).image);
         let mut cells: Vec<Value> = vec![report.keys.name(row.key).into(), image.into()];
         let metrics = [&row.self_, &row.total];
-        let is_bytes = unit(report) == Some(AmountUnit::Bytes);
+        let other = unit(report).filter(|unit| unit.column().is_some());
         for metric in metrics {
-            cells.extend(metric_cells(metric, metric.amount.as_ref().filter(|_| !is_bytes)));
+            cells.extend(metric_cells(metric, metric.amount.as_ref().filter(|_| other.is_none())));
         }
-        for metric in metrics.into_iter().filter(|_| is_bytes) {
-            cells.extend(level_cells(metric.amount.as_ref()));
+        if let Some(unit) = other {
+            cells.extend(metrics.into_iter().flat_map(|it| level_cells(unit, it.amount.as_ref())));
         }
         cells
     })
 }
 
 /// Returns the noise of an amount; nulls without one.
-fn level_cells(level: Option<&NoiseLevel>) -> [Value; 4] {
-    let Some(level) = level else { return [const { Value::Null }; 4] };
+fn level_cells(unit: AmountUnit, level: Option<&NoiseLevel>) -> [Value; LEVEL.len()] {
+    let Some(level) = level else { return [const { Value::Null }; LEVEL.len()] };
     [
-        json!(level.mean.round()),
-        json!(level.deviation.round()),
+        values::amount(unit, level.mean),
+        values::amount(unit, level.deviation),
         significant(level.dispersion),
-        json!(level.floor.round()),
+        values::amount(unit, level.floor),
     ]
 }
 
 fn metric_cells(noise: &MetricNoise, time: Option<&NoiseLevel>) -> [Value; NOISE.len()] {
     let share = &noise.share;
-    let [mean_ns, deviation_ns, dispersion_ns, floor_ns] = level_cells(time);
+    let [mean_ns, deviation_ns, dispersion_ns, floor_ns] = level_cells(AmountUnit::Ns, time);
     [
         points(share.mean),
         points(share.deviation),

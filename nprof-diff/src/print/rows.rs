@@ -53,8 +53,11 @@ pub(super) fn json(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<(
         members["per"] = per.name().into();
         members["undivided"] = report.diff.undivided.into();
     }
-    if unit(report) == Some(AmountUnit::Bytes) {
-        members["run_bytes"] = run_amount(report, AmountUnit::Bytes).map(run_bytes).into();
+    if let Some(unit) = unit(report)
+        && let Some(column) = unit.column()
+    {
+        let amount = run_amount(report, unit).map(|amount| run_amount_in(unit, amount));
+        members[format!("run_{column}")] = amount.into();
     }
     let (rows, columns) = (rows(report), columns(report));
     values::json("nprof-diff", report.row_kind, report.event, members, &columns, rows, out)
@@ -69,14 +72,14 @@ fn run_amount<'a>(report: &DiffReport<'a>, of: AmountUnit) -> Option<&'a Estimat
     report.diff.run_amount.as_ref().filter(|_| unit(report) == Some(of))
 }
 
-fn run_bytes(bytes: &Estimate) -> Value {
+fn run_amount_in(unit: AmountUnit, amount: &Estimate) -> Value {
     json!({
-        "base": bytes.base.round(),
-        "new": bytes.new.round(),
-        "diff": bytes.difference().round(),
-        "low": bytes.low.round(),
-        "high": bytes.high.round(),
-        "p": significant(bytes.p),
+        "base": values::amount(unit, amount.base),
+        "new": values::amount(unit, amount.new),
+        "diff": values::amount(unit, amount.difference()),
+        "low": values::amount(unit, amount.low),
+        "high": values::amount(unit, amount.high),
+        "p": significant(amount.p),
     })
 }
 
@@ -178,28 +181,24 @@ const CORRECTED: [&str; 6] = [
     "corrected_q",
 ];
 
-/// The columns of an event in bytes, for self and again for total: other events do not have them.
-const BYTES: [&str; 8] = [
-    "base_bytes",
-    "new_bytes",
-    "diff_bytes",
-    "low_bytes",
-    "high_bytes",
-    "bytes_run_p",
-    "bytes_p",
-    "bytes_q",
-];
+/// Returns the columns of an event in bytes or counts, for self and again for total; `unit` is their word for it.
+/// Other events do not have them.
+fn amount_columns(unit: &str) -> Vec<String> {
+    let amounts = ["base", "new", "diff", "low", "high"].map(|name| format!("{name}_{unit}"));
+    let evidence = ["run_p", "p", "q"].map(|name| format!("{unit}_{name}"));
+    amounts.into_iter().chain(evidence).collect()
+}
 
 /// The columns of ratios, for self and again for total: only with `--per`.
 const RATIOS: [&str; 5] = ["base_ratio", "new_ratio", "diff_ratio", "low_ratio", "high_ratio"];
 
 fn columns(report: &DiffReport<'_>) -> Vec<String> {
-    let unit = unit(report);
     let mut columns: Vec<String> = NAMES.map(str::to_owned).into();
     // The order is fixed, since columns are only ever added at the end.
-    let bytes = if unit == Some(AmountUnit::Bytes) { &BYTES[..] } else { &[] };
+    let amounts = unit(report).and_then(AmountUnit::column).map(amount_columns).unwrap_or_default();
+    let amounts: Vec<&str> = amounts.iter().map(String::as_str).collect();
     let ratios = if report.per.is_some() { &RATIOS[..] } else { &[] };
-    for names in [&EFFECT[..], &EVIDENCE[..], &CORRECTED[..], bytes, ratios] {
+    for names in [&EFFECT[..], &EVIDENCE[..], &CORRECTED[..], &amounts, ratios] {
         for metric in ["self", "total"] {
             columns.extend(names.iter().map(|name| format!("{metric}_{name}")));
         }
@@ -233,9 +232,9 @@ fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
     }
     cells.extend(corrected(&row.self_.corrected));
     cells.extend(corrected(&row.total.corrected));
-    if unit == Some(AmountUnit::Bytes) {
+    if let Some(unit) = unit.filter(|unit| unit.column().is_some()) {
         for metric in metrics {
-            cells.extend(amounts(metric.amount.as_ref()));
+            cells.extend(amounts(unit, metric.amount.as_ref()));
             cells.extend(p_values(metric.amount.as_ref()));
         }
     }
@@ -255,7 +254,7 @@ fn ratios(metric: &Metric) -> [Value; RATIOS.len()] {
 
 fn effect(metric: &Metric, time: Option<&Change>) -> [Value; EFFECT.len()] {
     let share = &metric.share.estimate;
-    let [base_ns, new_ns, diff_ns, low_ns, high_ns] = amounts(time);
+    let [base_ns, new_ns, diff_ns, low_ns, high_ns] = amounts(AmountUnit::Ns, time);
     [
         points(share.base),
         points(share.new),
@@ -273,11 +272,11 @@ fn effect(metric: &Metric, time: Option<&Change>) -> [Value; EFFECT.len()] {
 }
 
 /// Returns base, new, difference and interval of an amount; nulls if it was not measured.
-fn amounts(change: Option<&Change>) -> [Value; 5] {
+fn amounts(unit: AmountUnit, change: Option<&Change>) -> [Value; 5] {
     let Some(change) = change else { return [const { Value::Null }; 5] };
     let Estimate { base, new, low, high, .. } = change.estimate;
-    // Fractions of a nanosecond and of a byte are noise.
-    [base, new, change.estimate.difference(), low, high].map(|amount| json!(amount.round() as i64))
+    let difference = change.estimate.difference();
+    [base, new, difference, low, high].map(|amount| values::amount(unit, amount))
 }
 
 fn evidence(metric: &Metric, time: Option<&Change>) -> [Value; EVIDENCE.len()] {

@@ -1,4 +1,4 @@
-//! Shares, times and names as tables print them. Pure.
+//! Shares, amounts and names as tables print them. Pure.
 
 use nprof_report::layout::{bytes, fit};
 use nprof_stream::escape::escaped;
@@ -42,6 +42,7 @@ pub(super) fn amount(unit: AmountUnit, amount: f64) -> String {
         // A rounded negative difference is not negative any more.
         AmountUnit::Bytes if amount.abs() < 0.5 => bytes(0.0),
         AmountUnit::Bytes => bytes(amount),
+        AmountUnit::Count => count(amount),
     }
 }
 
@@ -49,6 +50,29 @@ pub(super) fn amount(unit: AmountUnit, amount: f64) -> String {
 pub(super) fn signed_amount(unit: AmountUnit, difference: f64) -> String {
     let text = amount(unit, difference);
     if text.starts_with('-') { text } else { format!("+{text}") }
+}
+
+/// Returns a number with about three digits.
+fn count(number: f64) -> String {
+    // The limits are those at which rounding reaches the next prefix.
+    let (number, prefix) = match number.abs() {
+        size if size < 999.5 => (number, ""),
+        size if size < 999.5e3 => (number / 1e3, " k"),
+        size if size < 999.5e6 => (number / 1e6, " M"),
+        _ => (number / 1e9, " G"),
+    };
+    let digits = match number.abs() {
+        size if size < 9.995 => format!("{number:.2}"),
+        size if size < 99.95 => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
+    };
+    // Without a prefix most means are whole numbers.
+    let is_whole = prefix.is_empty() && digits.contains('.');
+    let digits =
+        if is_whole { digits.trim_end_matches('0').trim_end_matches('.') } else { &digits };
+    // A rounded negative difference is not negative any more.
+    let digits = if digits == "-0" { "0" } else { digits };
+    format!("{digits}{prefix}")
 }
 
 /// Returns a duration with about three digits.
@@ -125,6 +149,23 @@ mod tests {
             assert_eq!(signed_amount(AmountUnit::Bytes, number), expected);
         }
         assert_eq!(amount(AmountUnit::Bytes, 512.0), "512 B");
+    }
+
+    #[test]
+    fn counts_have_three_digits() {
+        for (number, expected) in [
+            (0.0, "+0"),
+            (-0.004, "+0"),
+            (2.5, "+2.5"),
+            (-40.0, "-40"),
+            (100.0, "+100"),
+            (999.6, "+1.00 k"),
+            (12_345.0, "+12.3 k"),
+            (-1.5e6, "-1.50 M"),
+            (3.21e12, "+3210 G"),
+        ] {
+            assert_eq!(signed_amount(AmountUnit::Count, number), expected);
+        }
     }
 
     #[test]

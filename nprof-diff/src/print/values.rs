@@ -7,7 +7,7 @@ use nprof_report::summary::Summary;
 use serde_json::{Map, Value, json};
 
 use crate::compare::observed::SideTotals;
-use crate::input::event::ComparedEvent;
+use crate::input::event::{AmountUnit, ComparedEvent};
 use crate::input::row_kind::RowKind;
 use crate::input::side::Side;
 
@@ -48,6 +48,16 @@ pub(super) fn json(
 pub(super) fn points(share: f64) -> Value {
     // Adding 0 turns -0 into 0.
     json!((share * 1e8).round() / 1e6 + 0.0)
+}
+
+/// Returns an amount of a run: times and bytes as whole numbers, counts to three decimals.
+pub(super) fn amount(unit: AmountUnit, amount: f64) -> Value {
+    match unit {
+        // Fractions of a nanosecond and of a byte are noise.
+        AmountUnit::Ns | AmountUnit::Bytes => json!(amount.round() as i64),
+        // A mean over runs, that may be small. Adding 0 turns -0 into 0.
+        AmountUnit::Count => json!((amount * 1e3).round() / 1e3 + 0.0),
+    }
 }
 
 /// Returns a number to six significant digits.

@@ -76,6 +76,7 @@ pub(super) fn data(report: &DiffReport<'_>) -> Value {
         "unit": unit.map(|unit| match unit {
             AmountUnit::Ns => "ns",
             AmountUnit::Bytes => "bytes",
+            AmountUnit::Count => "count",
         }),
         "names": names.functions,
         "images": names.images,
