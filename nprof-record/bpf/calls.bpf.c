@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
 // The programs that count calls: an exact number for each function and followed thread, and a full
-// perf sample of one call of each block, at random.
+// perf sample of one call of each block, at random. And those that count an event by routine: by the
+// counted functions that a thread has entered and not left.
 //
 // See waits.bpf.c for the form of maps, and for the way in which this file is compiled.
 
@@ -18,7 +19,7 @@ typedef unsigned long long u64;
 // include/uapi/linux/bpf.h.
 enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERF_EVENT_ARRAY = 4 };
 enum { NO_PREALLOC = 1, MMAPABLE = 1 << 10 };
-enum { ANY = 0 };
+enum { ANY = 0, NOEXIST = 1 };
 static const u64 CURRENT_CPU = 0xffffffff;
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
@@ -28,6 +29,7 @@ static u64 (*ktime_get_ns)(void) = (void *)5;
 static u32 (*get_prandom_u32)(void) = (void *)7;
 static u32 (*get_smp_processor_id)(void) = (void *)8;
 static u64 (*get_current_pid_tgid)(void) = (void *)14;
+static u64 (*perf_event_read)(void *map, u64 flags) = (void *)22;
 static long (*perf_event_output)(void *ctx, void *map, u64 flags, void *data, u64 size) = (void *)25;
 static long (*probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static u64 (*get_attach_cookie)(void *ctx) = (void *)174;
@@ -47,7 +49,10 @@ enum {
 	MISSED_THREADS,  // those for which there was no room
 	CPUS,
 	SAMPLED,  // the samples so far
-	SETTINGS = 8,
+	PATHS,  // the last number of a path
+	MISSED_PATHS,  // the calls for which there was no room for a path
+	UNREADABLE,  // the times that the event could not be read
+	SETTINGS = 11,
 };
 
 static const u64 SLICE = 1000000000;
@@ -121,6 +126,88 @@ struct {
 	UINT(value_size, 4);
 } samples SEC(".maps");
 
+// Of each CPU, the event that is counted by routine. It counts all that runs there.
+struct {
+	UINT(type, MAP_PERF_EVENT_ARRAY);
+	UINT(max_entries, 1);
+	UINT(key_size, 4);
+	UINT(value_size, 4);
+} counted SEC(".maps");
+
+// 1: the event is that of context switches.
+const volatile u32 counts_switches = 0;
+
+// The place of the stack pointer in struct pt_regs, in words.
+const volatile u32 is_arm = 0;
+enum { STACK_X86 = 19, STACK_ARM = 31 };
+
+// A routine that its thread has entered and not left.
+struct routine {
+	u64 stack;  // the stack pointer at its probe
+	u32 path;
+	u32 index;
+};
+
+enum { DEPTH = 128 };
+
+// The routines of a thread, which alone writes this.
+struct walk {
+	u64 events;  // those of the thread up to its last switch
+	u64 since;  // the CPU's count at that switch
+	u64 switches;
+	u64 charged;  // the events that were added to routines, or occurred outside
+	u32 depth;
+	u32 is_changing;  // 1: a program changes the routines
+	u32 serial;
+	u32 unused;
+	struct routine routines[DEPTH];
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(map_flags, NO_PREALLOC);
+	UINT(max_entries, 1);  // set by the loader
+	TYPE(key, u32);
+	TYPE(value, struct walk);
+} walks SEC(".maps");
+
+// A walk of zeros: it is larger than the stack of a program.
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct walk);
+} blank SEC(".maps");
+
+// The numbers of paths: of a routine (the lower half of the key) that was entered on a path (the
+// upper half; 0: from none).
+struct {
+	UINT(type, MAP_HASH);
+	UINT(map_flags, NO_PREALLOC);
+	UINT(max_entries, 1);  // set by the loader
+	TYPE(key, u64);
+	TYPE(value, u32);
+} paths SEC(".maps");
+
+// The events of a thread (the upper half of the key) on a path. `Charge::read` in
+// src/perf/calls/routines.rs copies it from the first word to the last, as a counter.
+struct charge {
+	u64 ended;
+	u64 total;
+	u64 before;
+	u32 tid;
+	u32 tgid;
+	u64 began;
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(map_flags, NO_PREALLOC);
+	UINT(max_entries, 1);  // set by the loader
+	TYPE(key, u64);
+	TYPE(value, struct charge);
+} charges SEC(".maps");
+
 // A sampled call: `Call::read`.
 struct call {
 	u64 key;
@@ -184,30 +271,40 @@ INLINE void end_slice(struct counter *counter, u64 slice)
 	counter->ended = slice;
 }
 
+INLINE u64 current_slice(void)
+{
+	u64 begin = value(BEGIN), now = ktime_get_ns();
+
+	return begin && now > begin ? (now - begin) / SLICE : 0;
+}
+
+// The thread is current, which has this id. 0 if it is not followed.
+INLINE struct thread *followed(u32 tid)
+{
+	struct thread *thread = map_lookup(&threads, &tid);
+
+	if (!thread && value(EVERYONE)) {
+		add_thread(tid, 0);
+		thread = map_lookup(&threads, &tid);
+	}
+	return thread && !thread->is_pending ? thread : 0;
+}
+
 // Current has called the function with the number in the lower half of the cookie. The upper half
 // is the generation of the link.
 SEC("kprobe/on_call")
 int on_call(void *ctx)
 {
-	u64 cookie = get_attach_cookie(ctx), ids = get_current_pid_tgid(), key, now, begin, slice;
+	u64 cookie = get_attach_cookie(ctx), ids = get_current_pid_tgid(), key, slice;
 	u32 tid = ids, index = cookie, generation = cookie >> 32, cpus, cpu, width, at;
-	struct thread *thread = map_lookup(&threads, &tid);
+	struct thread *thread;
 	struct counter *counter;
 	u64 *count, *is_sampled, *samples_so_far;
 
-	if (!tid) {
+	if (!tid)
 		tid = IDLE | get_smp_processor_id();
-		thread = map_lookup(&threads, &tid);
-	}
-	if (!thread) {
-		if (!value(EVERYONE))
-			return 0;
-		add_thread(tid, 0);
-		thread = map_lookup(&threads, &tid);
-		if (!thread)
-			return 0;
-	}
-	if (thread->is_pending)
+	thread = followed(tid);
+	if (!thread)
 		return 0;
 	cpus = value(CPUS);
 	width = cpus + 2;
@@ -239,9 +336,7 @@ int on_call(void *ctx)
 	count = map_lookup(&points, &at);
 	if (count)
 		__sync_fetch_and_add(count, 1);
-	begin = value(BEGIN);
-	now = ktime_get_ns();
-	slice = begin && now > begin ? (now - begin) / SLICE : 0;
+	slice = current_slice();
 	if (slice > counter->began)
 		end_slice(counter, slice);
 	if (!counter->left)
@@ -270,6 +365,234 @@ int on_call(void *ctx)
 	return 0;
 }
 
+INLINE void note(u32 number)
+{
+	u64 *word = setting(number);
+
+	if (word)
+		__sync_fetch_and_add(word, 1);
+}
+
+// The count of this CPU.
+INLINE u64 cpu_count(void)
+{
+	u64 count = perf_event_read(&counted, CURRENT_CPU);
+
+	if ((long long)count < 0 && (long long)count >= -4095) {
+		note(UNREADABLE);
+		return 0;
+	}
+	return count;
+}
+
+// The events of current. A switch may happen in between (CONFIG_PREEMPT).
+INLINE u64 thread_count(struct walk *walk)
+{
+	for (int i = 0; i < 4; i++) {
+		u64 switches = *(volatile u64 *)&walk->switches;
+		u64 count = *(volatile u64 *)&walk->events - *(volatile u64 *)&walk->since;
+
+		count += cpu_count();
+		if (*(volatile u64 *)&walk->switches == switches)
+			return count;
+	}
+	return walk->charged;
+}
+
+// Adds the events since the last time to the routine in which current is.
+INLINE void charge(struct walk *walk, u64 count)
+{
+	u64 events = count - walk->charged, key, slice, ids = get_current_pid_tgid();
+	u32 depth = walk->depth;
+	struct charge *sum;
+
+	walk->charged = count;
+	if (!depth || !events)
+		return;
+	key = (u64)walk->serial << 32 | walk->routines[(depth - 1) & (DEPTH - 1)].path;
+	sum = map_lookup(&charges, &key);
+	if (!sum) {
+		struct charge new = { .tid = ids, .tgid = ids >> 32 };
+
+		map_update(&charges, &key, &new, ANY);
+		sum = map_lookup(&charges, &key);
+		if (!sum) {
+			note(MISSED_PATHS);
+			return;
+		}
+	}
+	slice = current_slice();
+	if (slice > sum->began) {
+		sum->began = slice;
+		__asm__ volatile("" ::: "memory");
+		sum->before = sum->total;
+		__asm__ volatile("" ::: "memory");
+		sum->ended = slice;
+	}
+	sum->total += events;
+}
+
+// The path of a routine that is entered on another path. That one if there is no room.
+INLINE u32 path_of(u32 from, u32 index)
+{
+	u64 key = (u64)from << 32 | index, *last;
+	u32 *path = map_lookup(&paths, &key), new;
+
+	if (path)
+		return *path;
+	last = setting(PATHS);
+	if (!last)
+		return from;
+	new = __sync_fetch_and_add(last, 1) + 1;
+	map_update(&paths, &key, &new, NOEXIST);
+	// Another thread may have been faster.
+	path = map_lookup(&paths, &key);
+	if (path)
+		return *path;
+	note(MISSED_PATHS);
+	return from;
+}
+
+INLINE u64 stack_pointer(u64 *ctx)
+{
+	u64 stack;
+
+	// The verifier wants constant places: the branches must not become one load.
+	if (is_arm) {
+		stack = ctx[STACK_ARM];
+		__asm__ volatile("" : "+r"(stack));
+	} else {
+		stack = ctx[STACK_X86];
+	}
+	return stack;
+}
+
+// Current has entered the routine with the number in the cookie.
+//
+// Routines with a lower stack pointer were left in another way: by longjmp, an exception, or a jump
+// through a pointer. So were those with the same one, except on arm64, where a call leaves the
+// stack pointer as it is.
+SEC("kprobe/on_enter")
+int on_enter(u64 *ctx)
+{
+	u32 tid = get_current_pid_tgid(), index = get_attach_cookie(ctx), zero = 0, depth, from = 0;
+	struct thread *thread = followed(tid);
+	u64 stack = stack_pointer(ctx);
+	struct routine *routine;
+	struct walk *walk;
+
+	if (!thread)
+		return 0;
+	walk = map_lookup(&walks, &tid);
+	if (!walk) {
+		struct walk *none = map_lookup(&blank, &zero);
+
+		if (!none)
+			return 0;
+		map_update(&walks, &tid, none, ANY);
+		walk = map_lookup(&walks, &tid);
+		if (!walk) {
+			note(MISSED_PATHS);
+			return 0;
+		}
+		walk->is_changing = 1;
+		walk->serial = thread->serial;
+		walk->since = cpu_count();
+	}
+	walk->is_changing = 1;
+	charge(walk, thread_count(walk));
+	depth = walk->depth;
+	for (int i = 0; i < DEPTH && depth; i++) {
+		routine = &walk->routines[(depth - 1) & (DEPTH - 1)];
+		if (routine->stack > stack)
+			break;
+		if (routine->stack == stack && is_arm && routine->index != index)
+			break;
+		depth--;
+	}
+	if (depth)
+		from = walk->routines[(depth - 1) & (DEPTH - 1)].path;
+	// The events of deeper routines are those of the last one that has room.
+	if (depth < DEPTH) {
+		routine = &walk->routines[depth & (DEPTH - 1)];
+		routine->stack = stack;
+		routine->index = index;
+		routine->path = path_of(from, index);
+		depth++;
+	}
+	walk->depth = depth;
+	walk->is_changing = 0;
+	return 0;
+}
+
+// Current leaves the routine with the number in the cookie: the stack pointer is that of its entry.
+// On arm64, its caller may have the same one.
+SEC("kprobe/on_leave")
+int on_leave(u64 *ctx)
+{
+	u32 tid = get_current_pid_tgid(), index = get_attach_cookie(ctx), depth, is_left = 0;
+	struct walk *walk = map_lookup(&walks, &tid);
+	u64 stack = stack_pointer(ctx);
+	struct routine *routine;
+
+	if (!walk)
+		return 0;
+	walk->is_changing = 1;
+	charge(walk, thread_count(walk));
+	depth = walk->depth;
+	for (int i = 0; i < DEPTH && depth; i++) {
+		routine = &walk->routines[(depth - 1) & (DEPTH - 1)];
+		if (routine->stack > stack)
+			break;
+		if (routine->stack == stack && (is_left || routine->index != index))
+			break;
+		is_left |= routine->index == index;
+		depth--;
+	}
+	walk->depth = depth;
+	walk->is_changing = 0;
+	return 0;
+}
+
+// Current is switched out, for the thread `next`. The kernel counts the switch after this.
+SEC("raw_tp/sched_switch")
+int on_switch(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[2];
+	u32 tid = get_current_pid_tgid();
+	struct walk *walk = map_lookup(&walks, &tid);
+	u64 count = 0;
+	int next = 0;
+
+	if (walk) {
+		count = cpu_count() + counts_switches;
+		walk->events += count - walk->since;
+		walk->since = count;
+		walk->switches++;
+		if (!walk->is_changing)
+			charge(walk, walk->events);
+	}
+	probe_read_kernel(&next, sizeof(next), __builtin_preserve_access_index(&task->pid));
+	tid = next;
+	walk = map_lookup(&walks, &tid);
+	if (walk) {
+		walk->since = count ?: cpu_count() + counts_switches;
+		walk->switches++;
+	}
+	return 0;
+}
+
+// The routines of a thread have ended, without leaving them.
+INLINE void end_walk(u32 tid)
+{
+	struct walk *walk = map_lookup(&walks, &tid);
+
+	if (!walk)
+		return;
+	charge(walk, thread_count(walk));
+	map_delete(&walks, &tid);
+}
+
 // Current is the parent; the child does not run yet.
 SEC("raw_tp/sched_process_fork")
 int on_fork(u64 *ctx)
@@ -293,6 +616,7 @@ int on_exec(u64 *ctx)
 	u32 tid = get_current_pid_tgid(), before = ctx[1];
 	struct thread *thread;
 
+	end_walk(before);
 	if (before != tid) {
 		// It was not the first thread of its process, and has taken its id.
 		if (!map_lookup(&threads, &before))
@@ -313,6 +637,7 @@ int on_exit(u64 *ctx __attribute__((unused)))
 {
 	u32 tid = get_current_pid_tgid();
 
+	end_walk(tid);
 	map_delete(&threads, &tid);
 	return 0;
 }

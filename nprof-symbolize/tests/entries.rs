@@ -36,10 +36,10 @@ fn listed(output: &Output) -> Vec<(String, u64)> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("function\timage\tbuild_id\toffset\tframe"));
+    assert_eq!(lines.next(), Some("function\timage\tbuild_id\toffset\tframe\tends"));
     let row = |line: &str| {
         let fields: Vec<&str> = line.split('\t').collect();
-        let [name, _, _, offset, _] = fields[..] else { panic!("{line}") };
+        let [name, _, _, offset, _, _] = fields[..] else { panic!("{line}") };
         (name.to_owned(), u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap())
     };
     lines.map(row).collect()
@@ -117,6 +117,39 @@ fn jump_from_a_cold_part_is_no_call() {
             assert!(line.is_some_and(|line| line.contains(reason)), "{name}: {messages}");
         }
     }
+}
+
+/// `split` returns, jumps to another function, and returns from its cold part, to which it also jumps.
+const ENDS: &str = r#"
+__asm__(".text\n"
+    ".globl split\n.type split, @function\nsplit: push %rbx\n pop %rbx\n test %edi, %edi\n jne 1f\n jg split.cold\n ret\n1: jmp .Lnext\n.Lnext: jmp other\n.size split, .-split\n"
+    ".globl other\n.type other, @function\nother: push %rbx\n pop %rbx\n jmp split.cold\n.size other, .-other\n"
+    ".section .text.unlikely,\"ax\"\n.type split.cold, @function\nsplit.cold: nop\n ret\n.size split.cold, .-split.cold\n");
+int main(void) { return 0; }
+"#;
+
+#[test]
+fn ends_are_returns_and_jumps_to_other_functions() {
+    let directory = sources();
+    let at = directory.path();
+    std::fs::write(at.join("f.c"), ENDS).unwrap();
+    run_in(at, "gcc -O2 -Wl,--build-id -o @/prog @/f.c");
+    let path = at.join("prog");
+    let output = entries("^(split|other)$", &path);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let ends = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}\t"))).unwrap();
+        line.rsplit('\t').next().unwrap().to_owned()
+    };
+    let (split, cold) = (offset(&path, "split"), offset(&path, "split.cold"));
+    let bytes = std::fs::read(&path).unwrap();
+    // push, pop, test, jne, jg with a distance of four bytes.
+    let returns = split + 1 + 1 + 2 + 2 + 6;
+    let mut expected = [cold + 1, returns, returns + 3];
+    assert_eq!((bytes[cold as usize + 1], bytes[returns as usize]), (0xc3, 0xc3));
+    expected.sort_unstable();
+    assert_eq!(ends("split"), expected.map(|it| format!("{it:#x}")).join(","));
+    assert_eq!(ends("other"), "", "the cold part of a function is no function");
 }
 
 #[test]

@@ -122,6 +122,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) calls: Option<PathBuf>,
 
+    /// With --calls: count EVENT as well, such as page-faults or instructions, exactly, by the
+    /// functions of the list that a thread is in
+    #[arg(long, value_name = "EVENT", requires = "calls", value_parser = EventSpec::parse)]
+    pub(crate) calls_event: Option<EventSpec>,
+
     /// With --calls: stop counting a function that is called more often per second
     #[arg(long, value_name = "N", default_value_t = 200_000, requires = "calls", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) calls_limit: u64,

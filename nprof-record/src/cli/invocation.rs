@@ -325,7 +325,10 @@ impl Invocation<'_> {
         }
         if let (Some(calls), Some(event)) = (&self.calls, self.plan.calls()) {
             calls.set_begin(begin_ns);
-            converter.set_calls(CallState::new(event, calls.list.clone(), begin_ns));
+            let mut state = CallState::new(event, calls.list.clone(), begin_ns);
+            // It is the last one, see `stream_events`.
+            state.counted = EventId(self.stream_events().len() as u32);
+            converter.set_calls(state);
         }
         if let Target::Processes(running) = &self.target {
             if let Some(rings) = &mut rings {
@@ -365,7 +368,11 @@ impl Invocation<'_> {
     fn stream_events(&self) -> Vec<nprof_stream::Event> {
         let preload = self.preload.as_ref().map(|preload| &preload.events);
         let call_cost_ns = self.calls.as_ref().and_then(|calls| calls.cost_ns());
-        header::events(&self.plan, preload, call_cost_ns)
+        let mut events = header::events(&self.plan, preload, call_cost_ns);
+        if let Some(counted) = self.calls.as_ref().and_then(|calls| calls.counted.as_ref()) {
+            events.push(header::counted(EventId(events.len() as u32 + 1), counted));
+        }
+        events
     }
 
     /// Returns the sources of records.

@@ -18,6 +18,8 @@ const STACKS_MAX: usize = 1 << 19;
 #[derive(Debug)]
 pub(crate) struct CallState {
     pub(crate) event: EventId,
+    /// The event that is counted by routine; [`EventId::NONE`] if none is.
+    pub(crate) counted: EventId,
     pub(crate) list: PointList,
     /// The start of the first slice in ns.
     pub(crate) begin_ns: u64,
@@ -41,6 +43,7 @@ impl CallState {
         let frames = vec![None; list.points.len()];
         Self {
             event,
+            counted: EventId::NONE,
             list,
             begin_ns,
             frames,

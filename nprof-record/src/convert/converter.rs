@@ -91,6 +91,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
             KernelRecord::Wake(sample, wake) => self.handle_wake(sample_id, sample, wake),
             KernelRecord::Call(sample, call) => self.handle_call(sample_id, sample, call),
             KernelRecord::CallRest(rest) => self.handle_rest(sample_id, rest),
+            KernelRecord::RoutineCount(count) => self.handle_count(sample_id, count),
             &KernelRecord::TakenOff(taken_off) => self.handle_taken_off(sample_id, taken_off),
             &KernelRecord::MissedCalls(missed) => self.handle_missed_calls(sample_id, missed),
             KernelRecord::Preloaded(record) => self.handle_preloaded(sample_id, record),

@@ -93,7 +93,7 @@ fn explain_copier(error: &io::Error) -> String {
 /// Tries to load the programs that count calls.
 fn try_calls(cpus: &[u32]) -> Result<(), String> {
     let last = cpus.last().copied().unwrap_or(0);
-    let loaded = CallTracer::load(PointList::default(), last);
+    let loaded = CallTracer::load(PointList::default(), None, last);
     loaded.map(drop).map_err(|error| format!("{error:#}"))
 }
 

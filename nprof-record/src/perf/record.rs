@@ -8,7 +8,7 @@ use perf_event_open_sys::bindings as perf;
 
 use crate::event::WeightField;
 use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
-use crate::perf::calls::data::{Call, CallRest, TakenOff};
+use crate::perf::calls::data::{Call, CallRest, RoutineCount, TakenOff};
 use crate::perf::preloaded::PreloadRecord;
 use crate::perf::stack_chunks::{CHUNK_HEADER_BYTES, ExtraStack, SampleKey, StackChunk};
 use crate::perf::waits::data::{Peek, ThreadNote, Wait, WaitState, Wake};
@@ -157,6 +157,8 @@ pub(crate) enum KernelRecord<'a> {
     Call(Sample<'a>, Call),
     /// Calls of the thread that have no sample.
     CallRest(CallRest),
+    /// Events of the thread by routine.
+    RoutineCount(RoutineCount),
     /// A function that is not counted any more.
     TakenOff(TakenOff),
     /// The calls of functions of the kernel that were not counted.

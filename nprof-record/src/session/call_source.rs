@@ -84,6 +84,14 @@ impl CallSource {
             let id = SampleId { pid, tid, time, cpu: NO_CPU };
             self.queue.push_back(Queued { id, record: KernelRecord::CallRest(rest) });
         }
+        let counts = match self.tracer.take_counts(up_to) {
+            Ok(counts) => counts,
+            Err(error) => return self.tracer.note_failure(&error.into()),
+        };
+        for (tid, pid, count) in counts {
+            let id = SampleId { pid, tid, time, cpu: NO_CPU };
+            self.queue.push_back(Queued { id, record: KernelRecord::RoutineCount(count) });
+        }
     }
 
     /// Stops counting functions that are called too often.

@@ -7,6 +7,7 @@ use nprof_stream::{Event, EventId, Head, RunId, Step};
 use crate::event::{CpuMode, HeapPeriod, PreloadPlan, SamplingPeriod, StackMode};
 use crate::os::machine;
 use crate::perf::calls::data::SLICE_NS;
+use crate::perf::calls::routines::CountedEvent;
 use crate::perf::plan::{Plan, PlannedEvent};
 use crate::sys;
 
@@ -61,6 +62,22 @@ pub(crate) fn events(
         Event { overhead_ns, ..event(EventId(id), planned, plan) }
     });
     opened.chain(preload.into_iter().flat_map(preloaded)).collect()
+}
+
+/// Returns the definition of the event that is counted by routine.
+pub(crate) fn counted(id: EventId, counted: &CountedEvent) -> Event {
+    let CountedEvent { event, scope, .. } = counted;
+    Event {
+        id,
+        name: event.name.clone().into(),
+        unit: event.unit().into(),
+        measure: event.measure.clone(),
+        period: Some(1),
+        scope: scope.word().into(),
+        capture: b"bpf".to_vec(),
+        exact_ns: Some(SLICE_NS),
+        ..Event::default()
+    }
 }
 
 /// Returns the definitions of the events of the preloaded library.

@@ -15,6 +15,9 @@ pub(crate) extern "C" fn counted_function() {
     core::arch::naked_asm!("mov x9, x9", "ret")
 }
 
+/// The distance of its last instruction from its first one.
+pub(crate) const COUNTED_FUNCTION_END: u64 = if cfg!(target_arch = "x86_64") { 2 } else { 4 };
+
 /// Makes a system call that does nothing else.
 pub(crate) extern "C" fn system_call() {
     // SAFETY: getppid(2) has no arguments and does not fail. The C library keeps no copy of its result.

@@ -19,6 +19,8 @@ mod go_programs;
 mod generated_programs;
 // Frames that no compiler made: stubs generated at run time, signal handlers, coroutines.
 mod hand_made_frames;
+// An event by routine: exact counts by function, path, thread and second.
+mod routines;
 // Code without unwind tables: musl, and `main` of Rust programs that abort on panic.
 mod no_unwind_tables;
 // Processes that the kernel's records alone do not show.

@@ -14,7 +14,7 @@ use super::args::{Args, TOOL};
 use crate::find::{Entries, Entry, Finder, RecordedImage, kernel_entries};
 
 /// The columns.
-const HEADER: &str = "function\timage\tbuild_id\toffset\tframe\n";
+const HEADER: &str = "function\timage\tbuild_id\toffset\tframe\tends\n";
 
 /// The refused functions that are printed by name without `-v`.
 const REFUSED_SHOWN: usize = 10;
@@ -58,7 +58,9 @@ fn table(entries: &Entries, recorded: &RecordedImage) -> Vec<u8> {
     for entry in &entries.found {
         let name = escaped(&entry.name);
         let Entry { offset, frame, .. } = entry;
-        let line = format!("{name}\t{image}\t{build_id}\t{offset:#x}\t{frame:#x}\n");
+        let ends: Vec<String> = entry.ends.iter().map(|end| format!("{end:#x}")).collect();
+        let ends = ends.join(",");
+        let line = format!("{name}\t{image}\t{build_id}\t{offset:#x}\t{frame:#x}\t{ends}\n");
         table.extend(line.into_bytes());
     }
     table

@@ -26,6 +26,14 @@ pub(crate) struct Jumps {
     pub(crate) has_computed: bool,
 }
 
+/// An instruction with which a function may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) address: u64,
+    /// The target of a direct jump. None for a return.
+    pub(crate) target: Option<u64>,
+}
+
 /// A jump or call with a target in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Branch {

@@ -5,7 +5,7 @@
 //! 7.2). It also emulates calls and returns, which with a shadow stack (GCS) it does right since Linux 6.18 only: they
 //! are not used here.
 
-use super::entry::{Branch, Jumps, NoPlace};
+use super::entry::{Branch, End, Jumps, NoPlace};
 
 /// What an instruction does to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,25 @@ pub(super) fn jumps(code: &[u8], start: u64, mut visit: impl FnMut(Branch)) -> J
         visit(Branch { target, is_call });
     }
     jumps
+}
+
+/// Returns the returns and the direct jumps of code at the address `start`.
+///
+/// The kernel refuses probes at returns that verify the address (`retaa`, `retab`). Before Linux 6.18 it
+/// emulates the others with the stack alone: with `has_shadow_stack`, they are left out.
+pub(super) fn ends(code: &[u8], start: u64, has_shadow_stack: bool) -> Vec<End> {
+    let end = |(address, instruction): (u64, u32)| {
+        let target = match instruction {
+            _ if instruction & 0xffff_fc1f == 0xd65f_0000 && !has_shadow_stack => None,
+            _ if instruction >> 26 == 0b00_0101 => match flow(instruction) {
+                Flow::Jump(distance) => Some(address.wrapping_add_signed(distance)),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        Some(End { address, target })
+    };
+    instructions(code, start).filter_map(end).collect()
 }
 
 /// Returns the address of the first instruction of a function's first block that the kernel emulates; if there is none,
@@ -234,6 +253,15 @@ mod tests {
         assert_eq!(place_in(&[MOV, BR]), Err(NoPlace::ComputedJump));
         assert_eq!(place_in(&[STP, MOV, 0xb000_0000, BR]), Ok(0));
         assert_eq!(place_in(&[MOV, 0xd71f_0a11]), Err(NoPlace::ComputedJump), "braa");
+    }
+
+    #[test]
+    fn function_ends_with_returns_and_jumps() {
+        // cbz x0, +8; ret; b +64; retaa; br x16.
+        let code = bytes(&[0xb400_0040, RET, 0x1400_0010, 0xd65f_0bff, BR]);
+        let jump = End { address: START + 8, target: Some(START + 8 + 64) };
+        assert_eq!(ends(&code, START, false), [End { address: START + 4, target: None }, jump]);
+        assert_eq!(ends(&code, START, true), [jump]);
     }
 
     #[test]

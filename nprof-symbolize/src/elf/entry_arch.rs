@@ -2,7 +2,7 @@
 
 use object::elf;
 
-use super::entry::{Branch, Jumps, NoPlace};
+use super::entry::{Branch, End, Jumps, NoPlace};
 use super::{entry_aarch64, entry_x86_64};
 
 /// An architecture with probes for calls.
@@ -29,6 +29,14 @@ impl EntryArch {
         match self {
             Self::X86_64 => entry_x86_64::jumps(code, start, visit),
             Self::Aarch64 => entry_aarch64::jumps(code, start, visit),
+        }
+    }
+
+    /// Returns the returns and the direct jumps of code at the address `start`.
+    pub(crate) fn ends(self, code: &[u8], start: u64, has_shadow_stack: bool) -> Vec<End> {
+        match self {
+            Self::X86_64 => entry_x86_64::ends(code, start),
+            Self::Aarch64 => entry_aarch64::ends(code, start, has_shadow_stack),
         }
     }
 

@@ -9,7 +9,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 
-use super::entry::{Branch, Jumps, NoPlace};
+use super::entry::{Branch, End, Jumps, NoPlace};
 
 /// Reads the jumps of a function at the address `start`, and passes its branches on.
 pub(super) fn jumps(code: &[u8], start: u64, mut visit: impl FnMut(Branch)) -> Jumps {
@@ -52,6 +52,24 @@ pub(super) fn instructions(code: &[u8]) -> impl Iterator<Item = u64> {
         let _ = decoder.decode();
         Some(at)
     })
+}
+
+/// Returns the returns and the direct jumps of code at the address `start`.
+///
+/// A conditional jump to another function is none: a probe there is also hit when it is not taken.
+pub(super) fn ends(code: &[u8], start: u64) -> Vec<End> {
+    let mut ends = Vec::new();
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        let target = match instruction.flow_control() {
+            FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => None,
+            FlowControl::UnconditionalBranch => Some(instruction.near_branch_target()),
+            _ => continue,
+        };
+        ends.push(End { address: instruction.ip(), target });
+    }
+    ends
 }
 
 /// Returns the address of the first instruction of a function's first block that the kernel emulates.
@@ -199,6 +217,14 @@ mod tests {
         let code = [0x48, 0x83, 0xec, 8, 0xe8, 0, 0, 0, 0, 0xc3];
         assert_eq!(place_with(&code, true), Err(NoPlace::NotEmulated));
         assert_eq!(place_with(&[0x55, 0xe8, 0, 0, 0, 0, 0xc3], true), Ok(0));
+    }
+
+    #[test]
+    fn function_ends_with_returns_and_jumps() {
+        // je +3; repz ret; jmp +16; ret 8; jmp rax; iretq
+        let code = [0x74, 3, 0xf3, 0xc3, 0xeb, 0x10, 0xc2, 8, 0, 0xff, 0xe0, 0x48, 0xcf];
+        let found = ends(&code, START).into_iter().map(|end| (end.address - START, end.target));
+        assert_eq!(found.collect::<Vec<_>>(), [(2, None), (4, Some(START + 6 + 0x10)), (6, None)]);
     }
 
     #[test]

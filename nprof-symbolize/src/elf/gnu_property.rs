@@ -7,16 +7,22 @@ pub(crate) const SECTION: &[u8] = b".note.gnu.property";
 /// The largest section that is read.
 pub(crate) const MAX_BYTES: u64 = 64 << 10;
 
-/// GNU_PROPERTY_X86_FEATURE_1_AND, and its bit for shadow stacks.
+/// GNU_PROPERTY_X86_FEATURE_1_AND and GNU_PROPERTY_AARCH64_FEATURE_1_AND, with their bits for shadow stacks.
 const FEATURES: u32 = 0xc000_0002;
 const SHADOW_STACK: u32 = 2;
+const ARM_FEATURES: u32 = 0xc000_0000;
+const ARM_SHADOW_STACK: u32 = 4;
 
 /// Size of the header of a note, with the name `GNU`.
 const NOTE_BYTES: usize = 16;
 
-/// True if a program can run with a shadow stack (CET).
+/// True if a program can run with a shadow stack (CET, GCS).
 pub(crate) fn has_shadow_stack(section: &[u8]) -> bool {
-    properties(section).any(|(kind, value)| kind == FEATURES && value & SHADOW_STACK != 0)
+    properties(section).any(|(kind, value)| match kind {
+        FEATURES => value & SHADOW_STACK != 0,
+        ARM_FEATURES => value & ARM_SHADOW_STACK != 0,
+        _ => false,
+    })
 }
 
 /// Returns the properties of the first note, each with its first word.
@@ -54,6 +60,8 @@ mod tests {
         assert!(has_shadow_stack(&section(&[(FEATURES, 3)])));
         assert!(has_shadow_stack(&section(&[(0xc000_8002, 9), (FEATURES, 2)])));
         assert!(!has_shadow_stack(&section(&[(FEATURES, 1), (0xc000_8002, 2)])));
+        assert!(has_shadow_stack(&section(&[(ARM_FEATURES, 7)])));
+        assert!(!has_shadow_stack(&section(&[(ARM_FEATURES, 3)])));
         let whole = section(&[(FEATURES, 3)]);
         for length in 0..whole.len() {
             // The padding is not needed.

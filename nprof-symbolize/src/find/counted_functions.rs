@@ -16,7 +16,7 @@ use crate::elf::function_symbols::{self, FunctionSymbol, SymbolKind};
 pub(super) const ENTRY_BYTES: u64 = 256;
 
 /// The largest function: a hostile symbol may have any size.
-const MAX_FUNCTION_BYTES: u64 = 16 << 20;
+pub(super) const MAX_FUNCTION_BYTES: u64 = 16 << 20;
 
 /// A function with all its names.
 pub(super) struct Function {
@@ -25,6 +25,18 @@ pub(super) struct Function {
     pub(super) kind: SymbolKind,
     pub(super) names: Vec<Vec<u8>>,
     pub(super) jumps: Jumps,
+}
+
+impl Function {
+    /// Returns the addresses of its code.
+    pub(super) fn range(&self) -> std::ops::Range<u64> {
+        self.start.0..self.start.0.saturating_add(self.size)
+    }
+
+    /// True if it is the part of another function that is rarely executed.
+    pub(super) fn is_cold_part(&self) -> bool {
+        self.names.iter().all(|name| cold_part_of(name).is_some())
+    }
 }
 
 /// Reads the functions of an image by address; those of other files come first.
@@ -106,6 +118,24 @@ pub(super) fn read_jumps(
     reader.targets.sort_unstable();
     reader.targets.dedup();
     reader.targets
+}
+
+/// Returns the cold parts of functions, by the names of the functions.
+pub(super) fn cold_parts(functions: &[Function]) -> FxHashMap<&[u8], Vec<&Function>> {
+    let mut parts: FxHashMap<&[u8], Vec<&Function>> = FxHashMap::default();
+    for function in functions {
+        for of in function.names.iter().filter_map(|name| cold_part_of(name)) {
+            parts.entry(of).or_default().push(function);
+        }
+    }
+    parts
+}
+
+/// Returns the function that contains an address. None if there is none.
+pub(super) fn function_at(functions: &[Function], address: u64) -> Option<&Function> {
+    let after = functions.partition_point(|it| it.start.0 <= address);
+    let function = &functions[after.checked_sub(1)?];
+    function.range().contains(&address).then_some(function)
 }
 
 /// The jumps of the cold parts of the functions of one name.

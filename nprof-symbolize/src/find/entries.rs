@@ -5,7 +5,8 @@ use nprof_object::{FileOffset, ImageAddress, ImageOffset};
 use nprof_stream::Status;
 
 use super::counted_functions::{
-    ENTRY_BYTES, Function, code, cold_part_of, functions, read_jumps, unnamed_code,
+    ENTRY_BYTES, Function, MAX_FUNCTION_BYTES, code, cold_parts, function_at, functions,
+    read_jumps, unnamed_code,
 };
 use super::elf_file::ElfFile;
 use super::failure::Failure;
@@ -40,6 +41,8 @@ pub(crate) struct Entry {
     pub(crate) frame: FileOffset,
     /// The function, as reports show it.
     pub(crate) name: Vec<u8>,
+    /// The instructions with which it ends: returns, and jumps to other functions.
+    pub(crate) ends: Vec<FileOffset>,
 }
 
 /// A function whose calls cannot be counted.
@@ -78,6 +81,7 @@ impl Finder {
         let has_shadow_stack = gnu_property::has_shadow_stack(
             &image.whole(gnu_property::SECTION, gnu_property::MAX_BYTES),
         );
+        let cold = cold_parts(&functions);
         let mut entries = Entries::default();
         for (index, function) in functions.iter().enumerate() {
             let shown =
@@ -91,7 +95,11 @@ impl Finder {
             match place(arch, &image, function, limit, has_shadow_stack) {
                 Ok(offset) => {
                     let frame = self.own_offset(arch, &image, &opened, function, offset);
-                    entries.found.push(Entry { offset, frame, name });
+                    let parts = function.names.iter().filter_map(|name| cold.get(&name[..]));
+                    let parts: Vec<_> =
+                        std::iter::once(function).chain(parts.flatten().copied()).collect();
+                    let ends = ends(arch, &image, &functions, &parts, has_shadow_stack);
+                    entries.found.push(Entry { offset, frame, name, ends });
                 }
                 Err(reason) => entries.refused.push(Refused { name, reason }),
             }
@@ -174,6 +182,33 @@ fn limit(function: &Function, targets: &[u64]) -> u64 {
     targets.get(after).copied().unwrap_or(u64::MAX)
 }
 
+/// Returns the instructions with which a function ends that consists of these parts. None of a part that has
+/// data between its instructions.
+fn ends(
+    arch: EntryArch,
+    image: &ElfFile,
+    functions: &[Function],
+    parts: &[&Function],
+    has_shadow_stack: bool,
+) -> Vec<FileOffset> {
+    let leaves = |target: u64| {
+        let is_own = parts.iter().any(|part| part.range().contains(&target));
+        !is_own && !function_at(functions, target).is_some_and(Function::is_cold_part)
+    };
+    let mut ends = Vec::new();
+    for part in parts.iter().filter(|part| part.jumps.is_code) {
+        let code = code(image, part.start, part.size.min(MAX_FUNCTION_BYTES));
+        let found = arch.ends(&code, part.start.0, has_shadow_stack).into_iter();
+        let found = found.filter(|end| end.target.is_none_or(leaves));
+        let segments = image.headers.segments.executable();
+        ends.extend(found.filter_map(|end| segments.file_offset(ImageAddress(end.address))));
+    }
+    let mut ends: Vec<_> = ends.into_iter().map(|(offset, _)| offset).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
+
 /// Returns the place of a function, or the reason why it has none.
 fn place(
     arch: EntryArch,
@@ -192,7 +227,7 @@ fn place(
         SymbolKind::Data => return Err("data in a section of code"),
         SymbolKind::Function => {}
     }
-    if function.names.iter().all(|name| cold_part_of(name).is_some()) {
+    if function.is_cold_part() {
         return Err("the cold part of a function, which is not called");
     }
     if function.size == 0 {

@@ -1,7 +1,7 @@
 //! Writes calls: samples with the calls that they represent, and the calls without a sample.
 
 use nprof_object::{FileOffset, ImageOffset, RuntimeAddress};
-use nprof_stream::{Cause, ExtrasBuilder, Mark, NodeId, Record, Sample, TaskId};
+use nprof_stream::{Cause, EventId, ExtrasBuilder, Mark, NodeId, Record, Sample, TaskId};
 
 use crate::convert::calls::CallState;
 use crate::convert::converter::Converter;
@@ -9,7 +9,7 @@ use crate::convert::dictionary::{FrameKey, Sink};
 use crate::image::key::ImageKey;
 use crate::os::code_mapping::Mmap;
 use crate::os::task_serial::TaskSerial;
-use crate::perf::calls::data::{Call, CallRest, TakenOff};
+use crate::perf::calls::data::{Call, CallRest, RoutineCount, TakenOff};
 use crate::perf::record::{self, SampleId};
 
 impl<S: Sink> Converter<S> {
@@ -51,25 +51,54 @@ impl<S: Sink> Converter<S> {
             self.name_all_frames(id.time);
             self.begin_epoch();
         }
+        let task = self.counted_task(id.tid, rest.is_living);
         let Some(state) = &self.calls else { return };
-        let exited = state.exited.get(&id.tid).copied();
-        let known = self.tree.task(id.tid).map(|task| task.id);
-        let task = if rest.is_living { known.or(exited) } else { exited.or(known) };
         // A random call has the stack of the last sample as likely as any other of its slice.
         let node = match state.stack_in(rest.key, rest.slice) {
             Some(node) => node,
-            None => self.function_node(rest.key.point),
+            None => self.path_node(&[rest.key.point]),
         };
-        self.write_calls(id, task.unwrap_or(TaskId::NONE), node, rest.calls);
+        self.write_calls(id, task, node, rest.calls);
+    }
+
+    /// Writes the events of a thread in a routine.
+    pub(super) fn handle_count(&mut self, id: SampleId, count: &RoutineCount) {
+        if self.resolver.is_full() {
+            self.name_all_frames(id.time);
+            self.begin_epoch();
+        }
+        let task = self.counted_task(id.tid, count.is_living);
+        let node = self.path_node(&count.points);
+        let Some(event) = self.calls.as_ref().map(|state| state.counted) else { return };
+        self.write_count(id, event, task, node, count.events);
+    }
+
+    /// Returns the id of a thread whose events were counted up to a time at which it lived or did not.
+    fn counted_task(&self, tid: u32, is_living: bool) -> TaskId {
+        let exited = self.calls.as_ref().and_then(|state| state.exited.get(&tid).copied());
+        let known = self.tree.task(tid).map(|task| task.id);
+        let task = if is_living { known.or(exited) } else { exited.or(known) };
+        task.unwrap_or(TaskId::NONE)
     }
 
     fn write_calls(&mut self, id: SampleId, task: TaskId, node: NodeId, calls: u64) {
         let Some(state) = &mut self.calls else { return };
         let event = state.event;
         state.written += calls;
+        self.write_count(id, event, task, node, calls);
+    }
+
+    fn write_count(
+        &mut self,
+        id: SampleId,
+        event: EventId,
+        task: TaskId,
+        node: NodeId,
+        weight: u64,
+    ) {
         if let Some(sum) = self.sums.get_mut((event.0 as usize).wrapping_sub(1)) {
             sum.samples += 1;
-            sum.weight = sum.weight.saturating_add(calls);
+            sum.weight = sum.weight.saturating_add(weight);
         }
         let extras = ExtrasBuilder::new();
         self.sink.take(&Record::Sample(Sample {
@@ -78,16 +107,21 @@ impl<S: Sink> Converter<S> {
             task,
             cpu: id.cpu,
             node,
-            weight: calls,
+            weight,
             count: 1,
             extras: extras.extras(),
         }));
     }
 
-    /// Returns the node of a function without callers.
-    fn function_node(&mut self, point: u32) -> NodeId {
-        let Some(frame) = self.point_frame(point) else { return NodeId::NONE };
-        let keys = [frame, FrameKey::mark(Mark::NoStack)];
+    /// Returns the node of functions, of which the first was called by the second. Their other callers are
+    /// not known.
+    fn path_node(&mut self, points: &[u32]) -> NodeId {
+        let frames = points.iter().map_while(|&point| self.point_frame(point));
+        let mut keys: Vec<_> = frames.collect();
+        if keys.is_empty() {
+            return NodeId::NONE;
+        }
+        keys.push(FrameKey::mark(Mark::NoStack));
         self.resolver.frames.node_of(&keys, &self.tree, &mut self.sink)
     }
 

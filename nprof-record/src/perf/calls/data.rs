@@ -20,10 +20,14 @@ pub(crate) enum Setting {
     Cpus,
     /// The number of samples so far.
     Sampled,
+    /// The number of calls for which there was no room for a path of routines.
+    MissedPaths = 9,
+    /// How often the event that is counted by routine could not be read.
+    Unreadable,
 }
 
 /// The number of those words.
-pub(crate) const SETTINGS: usize = 8;
+pub(crate) const SETTINGS: usize = 11;
 
 /// Bytes of `struct counter`.
 const COUNTER_BYTES: usize = 88;
@@ -82,6 +86,52 @@ pub(crate) struct CallRest {
     pub(crate) is_living: bool,
 }
 
+/// The events of a thread in a slice while it was on a path of routines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RoutineCount {
+    /// The places of the routines, that in which the events occurred first, its callers after it.
+    pub(crate) points: Vec<u32>,
+    pub(crate) events: u64,
+    /// True if the thread lived at the end of the slice.
+    pub(crate) is_living: bool,
+}
+
+/// The part of a sum up to the end of a slice, and its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) tid: u32,
+    pub(crate) pid: u32,
+    pub(crate) sum: u64,
+}
+
+/// `struct charge` as it was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Charge {
+    total: u64,
+    before: u64,
+    tid: u32,
+    pid: u32,
+    began: u64,
+}
+
+impl Charge {
+    /// Reads a copy. None if it is too short, or the copy was made while a slice ended.
+    pub(crate) fn read(raw: &[u8]) -> Option<Self> {
+        let mut words = words(raw);
+        let mut next = || words.next();
+        let (ended, total, before) = (next()?, next()?, next()?);
+        let (ids, began) = (next()?, next()?);
+        let (tid, pid) = (ids as u32, (ids >> 32) as u32);
+        (ended == began).then_some(Self { total, before, tid, pid, began })
+    }
+
+    /// Returns the events up to and with `slice`, which must have ended.
+    pub(crate) fn part(&self, slice: u64) -> Part {
+        let sum = if self.began > slice { self.before } else { self.total };
+        Part { tid: self.tid, pid: self.pid, sum }
+    }
+}
+
 /// A function that is not counted any more, because it was called too often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TakenOff {
@@ -99,8 +149,8 @@ pub(crate) struct Counter {
     before: u64,
     sampled: u64,
     rests: u64,
-    pub(crate) tid: u32,
-    pub(crate) pid: u32,
+    tid: u32,
+    pid: u32,
     began: u64,
 }
 
@@ -120,11 +170,10 @@ impl Counter {
 
     /// Returns the calls after the last sample of each slice, up to and with `slice`, which must have
     /// ended.
-    pub(crate) fn rests_to(&self, slice: u64) -> u64 {
-        if self.began > slice {
-            return self.rests;
-        }
-        self.rests + self.total.saturating_sub(self.sampled.max(self.before))
+    pub(crate) fn part(&self, slice: u64) -> Part {
+        let rest = self.total.saturating_sub(self.sampled.max(self.before));
+        let sum = self.rests + if self.began > slice { 0 } else { rest };
+        Part { tid: self.tid, pid: self.pid, sum }
     }
 }
 
@@ -157,11 +206,22 @@ mod tests {
             Counter::read(&bytes(&words))
         };
         let whole = counter(4).expect("a whole copy");
-        assert_eq!((whole.tid, whole.pid), (9, 5));
-        assert_eq!((whole.rests_to(3), whole.rests_to(4), whole.rests_to(9)), (8, 28, 28));
+        let part = |sum| Part { tid: 9, pid: 5, sum };
+        assert_eq!([3, 4, 9].map(|slice| whole.part(slice)), [8, 28, 28].map(part));
         assert_eq!(counter(5), None, "a slice has ended during the copy");
         assert_eq!(Counter::read(&[0; COUNTER_BYTES - 1]), None);
         let unsampled = Counter { sampled: 30, ..whole };
-        assert_eq!(unsampled.rests_to(4), 48, "the last sample was in an earlier slice");
+        assert_eq!(unsampled.part(4), part(48), "the last sample was in an earlier slice");
+    }
+
+    #[test]
+    fn events_of_a_slice_end_with_it() {
+        // 50 events before slice 4, 90 in all.
+        let charge = |began| Charge::read(&bytes(&[4, 90, 50, 9 | 5 << 32, began]));
+        let whole = charge(4).expect("a whole copy");
+        let part = |sum| Part { tid: 9, pid: 5, sum };
+        assert_eq!([3, 4, 9].map(|slice| whole.part(slice)), [50, 90, 90].map(part));
+        assert_eq!(charge(5), None, "a slice has ended during the copy");
+        assert_eq!(Charge::read(&[0; 39]), None);
     }
 }

@@ -24,8 +24,9 @@ const POINTS_MAX: usize = 1 << 20;
 /// The longest list in bytes.
 const LIST_MAX: u64 = 256 << 20;
 
-/// The first line of a list.
-const HEADER: &[u8] = b"function\timage\tbuild_id\toffset\tframe";
+/// The first line of a list, and that of lists of older versions.
+const HEADER: &[u8] = b"function\timage\tbuild_id\toffset\tframe\tends";
+const OLD_HEADER: &[u8] = b"function\timage\tbuild_id\toffset\tframe";
 
 /// A place at which calls of a function are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(crate) struct Point {
     /// The offset of the frame that names the function: at the place itself, another function may be
     /// inlined.
     pub(crate) frame: u64,
+    /// The file offsets of the instructions with which it ends. None in lists of older versions.
+    pub(crate) ends: Option<Vec<u64>>,
 }
 
 /// An image with places.
@@ -104,10 +107,18 @@ impl PointList {
         let mut images: FxHashMap<Vec<u8>, usize> = FxHashMap::default();
         let mut known: FxHashMap<(usize, u64), ()> = FxHashMap::default();
         let lines = text.split(|&byte| byte == b'\n').enumerate();
-        for (number, line) in lines.filter(|(_, line)| !line.is_empty() && *line != HEADER) {
+        let is_header = |line: &[u8]| line == HEADER || line == OLD_HEADER;
+        for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !is_header(line)) {
             let wrong = || anyhow!("line {}: no line of nprof-symbolize --entries", number + 1);
             let fields: Vec<&[u8]> = line.split(|&byte| byte == b'\t').collect();
-            let [name, path, build_id, offset, frame] = fields[..] else { bail!(wrong()) };
+            let [name, path, build_id, offset, frame, ref ends @ ..] = fields[..] else {
+                bail!(wrong())
+            };
+            let ends = match ends {
+                [] => None,
+                [ends] => Some(parse_offsets(ends).ok_or_else(wrong)?),
+                _ => bail!(wrong()),
+            };
             let name = unescaped(name).ok_or_else(wrong)?;
             let path = unescaped(path).ok_or_else(wrong)?;
             ensure!(path.starts_with(b"/") || kernel::image_name(&path).is_some(), wrong());
@@ -126,7 +137,7 @@ impl PointList {
             );
             // Two functions with equal code may have become one.
             if known.insert((image, offset), ()).is_none() {
-                list.points.push(Point { name, image, offset, frame });
+                list.points.push(Point { name, image, offset, frame, ends });
             }
             ensure!(list.points.len() <= POINTS_MAX, "more than {POINTS_MAX} functions");
         }
@@ -143,6 +154,25 @@ impl PointList {
     /// True if its functions are those of the kernel and its modules.
     pub(crate) fn is_kernel(&self) -> bool {
         self.images.iter().any(|image| !image.path.starts_with(b"/"))
+    }
+
+    /// Checks that the list has the ends of its functions.
+    ///
+    /// # Errors
+    ///
+    /// If it has not, with the remedy.
+    pub(crate) fn check_ends(&self) -> anyhow::Result<()> {
+        ensure!(
+            !self.is_kernel(),
+            "--calls-event: the functions of the kernel cannot be left with a probe; list those of \
+             programs"
+        );
+        ensure!(
+            self.points.iter().all(|point| point.ends.is_some()),
+            "--calls-event: the list is of an older version and lacks the ends of functions; list \
+             them again"
+        );
+        Ok(())
     }
 
     /// Returns the part of the stacks of calls that is recorded.
@@ -173,6 +203,12 @@ fn identify(image: &CountedImage) -> anyhow::Result<Identity> {
     let device = metadata.dev();
     let device = (libc::major(device), libc::minor(device));
     Ok(Identity { device, inode: metadata.ino(), generation: 0 })
+}
+
+/// Parses offsets with a comma between them.
+fn parse_offsets(text: &[u8]) -> Option<Vec<u64>> {
+    let parts = text.split(|&byte| byte == b',').filter(|_| !text.is_empty());
+    parts.map(parse_offset).collect()
 }
 
 /// Parses an offset, in hexadecimal digits after `0x`.
@@ -218,6 +254,16 @@ mod tests {
     }
 
     #[test]
+    fn ends_are_a_list_or_unknown() {
+        let ends = |fields: &str| {
+            let list = parse(&format!("f\t/bin/a\t0aff\t0x1\t0x1{fields}\n")).expect("a list");
+            list.points[0].ends.clone()
+        };
+        assert_eq!(ends("\t0x10,0x2f"), Some(vec![0x10, 0x2f]));
+        assert_eq!((ends("\t"), ends("")), (Some(Vec::new()), None));
+    }
+
+    #[test]
     fn lines_of_other_files_are_refused_with_their_number() {
         for wrong in [
             "f\t/bin/a\t0aff\t0x1",
@@ -227,6 +273,8 @@ mod tests {
             "f\t/bin/a\t0aff\t0x\t0x1",
             "f\t/bin/a\t0aff\t0x+1\t0x1",
             "f\t/bin/a\t0aff\t0x1\t0x1\tx",
+            "f\t/bin/a\t0aff\t0x1\t0x1\t0x1,",
+            "f\t/bin/a\t0aff\t0x1\t0x1\t0x1\t",
         ] {
             let error = parse(&format!("{LIST}{wrong}\n")).expect_err(wrong).to_string();
             assert!(error.contains("line 3"), "{wrong}: {error}");

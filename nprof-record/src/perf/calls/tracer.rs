@@ -11,12 +11,15 @@ use std::io;
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow, bail};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::os::procfs;
-use crate::perf::calls::data::{CallKey, CallRest, Counter, SETTINGS, SLICE_NS, Setting, TakenOff};
+use crate::perf::calls::data::{
+    CallKey, CallRest, Counter, RoutineCount, SETTINGS, SLICE_NS, Setting, TakenOff,
+};
 use crate::perf::calls::loader::{self, LoadedCalls};
-use crate::perf::calls::points::PointList;
+use crate::perf::calls::points::{Point, PointList};
+use crate::perf::calls::routines::{CountedEvent, RoutineCounts};
+use crate::perf::calls::slices::{Added, SliceReader};
 use crate::sys::{self, ProgramKind, SharedWords};
 
 /// The program for calls.
@@ -28,6 +31,12 @@ const TRACEPOINTS: [(&str, &CStr); 3] = [
     ("on_exec", c"sched_process_exec"),
     ("on_exit", c"sched_process_exit"),
 ];
+
+/// The programs for entries and ends of functions, and that for a tracepoint, if an event is counted by
+/// routine.
+const ENTER: &str = "on_enter";
+const LEAVE: &str = "on_leave";
+const SWITCH: (&str, &CStr) = ("on_switch", c"sched_switch");
 
 /// The first number of a thread that the recorder gives: those of the programs are below.
 const FIRST_OWN_SERIAL: u32 = 1 << 31;
@@ -61,16 +70,17 @@ pub(crate) struct CallTracer {
     /// Words of each point.
     width: usize,
     tracepoints: RefCell<Vec<File>>,
-    /// The link of each image; `None` if no function of it is counted.
-    links: RefCell<Vec<Option<File>>>,
+    /// The links of each image; none if no function of it is counted.
+    links: RefCell<Vec<Vec<File>>>,
     /// True for functions that are not counted any more.
     taken_off: RefCell<Vec<bool>>,
     generation: Cell<u32>,
     serials: Cell<u32>,
-    /// The calls without a sample that were returned, by thread and function.
-    written: RefCell<FxHashMap<CallKey, u64>>,
-    /// The counters of threads that had ended when they were read: nothing changes them any more.
-    ended: RefCell<FxHashSet<CallKey>>,
+    /// The calls without a sample that were returned.
+    reader: RefCell<SliceReader>,
+    /// The event that is counted by routine.
+    pub(crate) counted: Option<CountedEvent>,
+    routines: RoutineCounts,
     /// The threads that close links.
     closing: RefCell<Vec<JoinHandle<()>>>,
     overflows: RefCell<Vec<u64>>,
@@ -87,13 +97,17 @@ pub(crate) struct CallTracer {
 }
 
 impl CallTracer {
-    /// Loads the programs for a list, for CPUs up to `last_cpu`. They count nothing before
-    /// [`Self::start`].
+    /// Loads the programs for a list, and for an event that is counted by routine, for CPUs up to
+    /// `last_cpu`. They count nothing before [`Self::start`].
     ///
     /// # Errors
     ///
     /// If this kernel or these rights do not allow it, with the remedy.
-    pub(crate) fn load(list: PointList, last_cpu: u32) -> anyhow::Result<Self> {
+    pub(crate) fn load(
+        list: PointList,
+        counted: Option<CountedEvent>,
+        last_cpu: u32,
+    ) -> anyhow::Result<Self> {
         if procfs::is_in_pid_namespace() {
             bail!(
                 "calls cannot be counted from a pid namespace; run nprof-record in the initial one"
@@ -105,8 +119,16 @@ impl CallTracer {
         let words = u32::try_from(count).context("too many functions for this number of CPUs")?;
         let tracepoints = TRACEPOINTS.map(|(name, _)| (name, ProgramKind::RawTracepoint));
         let kind = if list.is_kernel() { ProgramKind::Kprobes } else { ProgramKind::Uprobes };
-        let names = [&[(CALLS, kind)], &tracepoints[..]].concat();
-        let loaded = loader::load(words, last_cpu, &names).map_err(explained)?;
+        let mut names = [&[(CALLS, kind)], &tracepoints[..]].concat();
+        if counted.is_some() {
+            names.extend([ENTER, LEAVE].map(|name| (name, ProgramKind::Uprobes)));
+            names.push((SWITCH.0, ProgramKind::RawTracepoint));
+        }
+        let counts_switches = counted.as_ref().is_some_and(CountedEvent::counts_switches);
+        let loaded = loader::load(words, last_cpu, counts_switches, &names).map_err(explained)?;
+        for (cpu, file) in counted.iter().flat_map(|counted| &counted.files) {
+            sys::bpf_map_set(&loaded.counted, *cpu, file).map_err(explained)?;
+        }
         let settings = SharedWords::map(&loaded.settings, SETTINGS)?;
         let points = SharedWords::map(&loaded.points, count)?;
         settings.set(Setting::Cpus as usize, u64::from(last_cpu) + 1);
@@ -120,12 +142,13 @@ impl CallTracer {
             points,
             width,
             tracepoints: RefCell::default(),
-            links: RefCell::new((0..images).map(|_| None).collect()),
+            links: RefCell::new((0..images).map(|_| Vec::new()).collect()),
             taken_off: RefCell::new(vec![false; functions]),
             generation: Cell::default(),
             serials: Cell::new(FIRST_OWN_SERIAL),
-            written: RefCell::default(),
-            ended: RefCell::default(),
+            reader: RefCell::default(),
+            counted,
+            routines: RoutineCounts::default(),
             closing: RefCell::default(),
             overflows: RefCell::new(vec![0; functions]),
             link_misses: Cell::default(),
@@ -163,42 +186,59 @@ impl CallTracer {
     /// If an image cannot be probed, with the remedy.
     pub(crate) fn start(&self) -> anyhow::Result<()> {
         let mut tracepoints = self.tracepoints.borrow_mut();
-        for (name, tracepoint) in TRACEPOINTS {
+        for (name, tracepoint) in
+            TRACEPOINTS.into_iter().chain(self.counted.is_some().then_some(SWITCH))
+        {
             let program = self.loaded.programs.get(name).context("no program")?;
             tracepoints.push(sys::attach_raw_tracepoint(program, tracepoint).map_err(explained)?);
         }
         for image in 0..self.list.images.len() {
-            let link = self.attach(image)?;
-            self.links.borrow_mut()[image] = link;
+            let links = self.attach(image)?;
+            self.links.borrow_mut()[image] = links;
         }
         Ok(())
     }
 
-    /// Attaches the program to the functions of an image that are counted. None if there are none.
-    fn attach(&self, image: usize) -> anyhow::Result<Option<File>> {
+    /// Attaches the programs to the functions of an image that are counted. No links if there are none.
+    fn attach(&self, image: usize) -> anyhow::Result<Vec<File>> {
         let taken_off = self.taken_off.borrow();
         let generation = u64::from(self.generation.get());
-        let (mut offsets, mut cookies) = (Vec::new(), Vec::new());
-        for (number, point) in self.list.points.iter().enumerate() {
-            if point.image == image && !taken_off[number] {
-                offsets.push(point.offset);
-                cookies.push(generation << 32 | number as u64);
-            }
-        }
+        let points = || {
+            let numbered = (generation << 32..).zip(&self.list.points).zip(&*taken_off);
+            numbered.filter(|((_, point), is_off)| point.image == image && !**is_off)
+        };
+        let entries = || points().map(|((cookie, point), _)| (point.offset, cookie)).unzip();
+        let (mut offsets, cookies): (Vec<u64>, Vec<u64>) = entries();
         if offsets.is_empty() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let path = self.list.path(image)?;
-        let program = self.loaded.programs.get(CALLS).context("no program")?;
-        let link = match self.list.images[image].base {
-            Some(base) => {
-                offsets.iter_mut().for_each(|offset| *offset = offset.wrapping_add(base));
-                sys::attach_kprobes(program, &offsets, &cookies)
-            }
-            None => sys::attach_uprobes(program, &path, &offsets, &cookies),
+        let program = |name| self.loaded.programs.get(name).context("no program");
+        let attach = |name, offsets: &[u64], cookies: &[u64]| {
+            let link = match self.list.images[image].base {
+                Some(_) => sys::attach_kprobes(program(name)?, offsets, cookies),
+                None => sys::attach_uprobes(program(name)?, &path, offsets, cookies),
+            };
+            link.map_err(explained).with_context(|| path.to_string_lossy().into_owned())
         };
-        let link = link.map_err(explained).with_context(|| path.to_string_lossy().into_owned())?;
-        Ok(Some(link))
+        if let Some(base) = self.list.images[image].base {
+            offsets.iter_mut().for_each(|offset| *offset = offset.wrapping_add(base));
+        }
+        let mut links = vec![attach(CALLS, &offsets, &cookies)?];
+        if self.counted.is_some() {
+            let ends = |point: &Point, cookie: u64| {
+                let ends = point.ends.iter().flatten().copied();
+                ends.map(|end| (end, cookie)).collect::<Vec<_>>()
+            };
+            let ends = points().flat_map(|((cookie, point), _)| ends(point, cookie));
+            let (ends, of): (Vec<u64>, Vec<u64>) = ends.unzip();
+            // First the ends: a routine must not be entered without a way to leave it.
+            if !ends.is_empty() {
+                links.push(attach(LEAVE, &ends, &of)?);
+            }
+            links.push(attach(ENTER, &offsets, &cookies)?);
+        }
+        Ok(links)
     }
 
     /// Detaches the programs: the counters stay as they are.
@@ -213,6 +253,26 @@ impl CallTracer {
         }
         self.tracepoints.borrow_mut().clear();
         self.is_stopped.set(true);
+    }
+
+    /// Returns the counts of the event by routine, up to the end of `slice`, that were not returned
+    /// before, with the ids of their threads: tid and pid.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2).
+    pub(crate) fn take_counts(&self, slice: u64) -> io::Result<Vec<(u32, u32, RoutineCount)>> {
+        if self.counted.is_none() {
+            return Ok(Vec::new());
+        }
+        let LoadedCalls { charges, paths, .. } = &self.loaded;
+        self.routines.take(charges, paths, slice, |tid, key| self.lives(tid, key))
+    }
+
+    /// Returns the number of calls for which there was no room for a path of routines, and how often the
+    /// event that is counted by routine could not be read.
+    pub(crate) fn missed_counts(&self) -> [u64; 2] {
+        [Setting::MissedPaths, Setting::Unreadable].map(|it| self.settings.get(it as usize))
     }
 
     /// Adds the calls that a link missed, before it is closed.
@@ -316,43 +376,16 @@ impl CallTracer {
     ///
     /// bpf(2).
     pub(crate) fn take_rests(&self, slice: u64) -> io::Result<Vec<(u32, u32, CallRest)>> {
-        let (mut written, mut ended) = (self.written.borrow_mut(), self.ended.borrow_mut());
-        let (mut rests, mut unneeded, mut torn) = (Vec::new(), Vec::new(), Vec::new());
-        let mut take = |key: CallKey, counter: &Counter| {
-            let known = written.entry(key).or_default();
-            let calls = counter.rests_to(slice).saturating_sub(*known);
-            *known += calls;
-            let rest = CallRest { key, calls, slice, is_living: self.lives(counter.tid, key) };
-            // A thread that has ended since the last time may have calls after the copy, or in the
-            // slice that goes on.
-            if !rest.is_living && !ended.insert(key) && calls == 0 {
-                unneeded.push(key);
-            }
-            if calls > 0 {
-                // The program gives the idle threads numbers of their own: they share the id 0.
-                let tid = if counter.tid & IDLE == 0 { counter.tid } else { 0 };
-                rests.push((tid, counter.pid, rest));
-            }
+        let read = |raw: &[u8]| Some(Counter::read(raw)?.part(slice));
+        let lives = |tid, key| self.lives(tid, key);
+        let added = self.reader.borrow_mut().take(&self.loaded.counters, read, lives)?;
+        let rest = |added: Added| {
+            let Added { key, part, is_living } = added;
+            // The program gives the idle threads numbers of their own: they share the id 0.
+            let tid = if part.tid & IDLE == 0 { part.tid } else { 0 };
+            (tid, part.pid, CallRest { key, calls: part.sum, slice, is_living })
         };
-        self.loaded.counters.visit(|key, value| {
-            let key = key.try_into().map_or(0, u64::from_ne_bytes);
-            match Counter::read(value) {
-                Some(counter) => take(CallKey::of(key), &counter),
-                None => torn.push(CallKey::of(key)),
-            }
-        })?;
-        // Copied while the first call of a slice was counted, which takes nanoseconds.
-        for key in torn {
-            let read = || Counter::read(&self.loaded.counters.get(&key.bytes())?);
-            if let Some(counter) = (0..1000).find_map(|_| read()) {
-                take(key, &counter);
-            }
-        }
-        for key in unneeded {
-            self.loaded.counters.remove(&key.bytes());
-            written.remove(&key);
-            ended.remove(&key);
-        }
+        let mut rests: Vec<_> = added.into_iter().map(rest).collect();
         let mut overflows = self.overflows.borrow_mut();
         for (point, known) in overflows.iter_mut().enumerate() {
             let calls = self.points.get((point + 1) * self.width - 1).saturating_sub(*known);
@@ -438,8 +471,8 @@ impl CallTracer {
         }
         for image in images {
             // First the new one: both count each call once together, see `on_call`.
-            let link = self.attach(image)?;
-            let before = std::mem::replace(&mut self.links.borrow_mut()[image], link);
+            let links = self.attach(image)?;
+            let before = std::mem::replace(&mut self.links.borrow_mut()[image], links);
             before.iter().for_each(|link| self.note_misses(link));
             // The kernel waits for a grace period.
             self.closing.borrow_mut().push(thread::spawn(move || drop(before)));
@@ -467,7 +500,7 @@ mod tests {
     #[test]
     fn exited_thread_is_not_followed_under_its_id() {
         let list = PointList::parse(b"f\t/f\t\t0x1004\t0x1000\n").expect("a list");
-        let tracer = match CallTracer::load(list, 0) {
+        let tracer = match CallTracer::load(list, None, 0) {
             Ok(tracer) => tracer,
             Err(error) => return eprintln!("SKIPPED: {error:#}"),
         };

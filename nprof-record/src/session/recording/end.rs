@@ -50,6 +50,8 @@ impl Recording {
             missed.as_ref().map(|missed| missed.unseen.processes + missed.bypassed.processes);
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
         let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
+        let [missed_paths, unreadable] =
+            calls.as_ref().map_or([0; 2], |tracer| tracer.missed_counts());
         let calls = calls.zip(converter.calls()).map(|(tracer, state)| CallSummary {
             calls: tracer.calls(),
             written: state.written,
@@ -58,6 +60,8 @@ impl Recording {
             taken_off: state.taken_off.clone(),
             missed: state.missed,
             missed_threads: tracer.missed_threads(),
+            missed_paths,
+            unreadable,
             failure: tracer.failure(),
         });
         let (counts, sums) = (converter.counts, converter.sums);

@@ -24,6 +24,10 @@ pub(crate) struct CallSummary {
     pub(crate) missed: u64,
     /// The threads for which there was no room.
     pub(crate) missed_threads: u64,
+    /// The calls of routines whose events are those of their callers, for want of room.
+    pub(crate) missed_paths: u64,
+    /// How often the event that is counted by routine could not be read.
+    pub(crate) unreadable: u64,
     /// The first failure.
     pub(crate) failure: Option<String>,
 }
@@ -54,6 +58,20 @@ impl CallSummary {
             warnings.push(format!(
                 "the calls of {threads} were not counted: more than 131072 at a time; record fewer \
                  processes"
+            ));
+        }
+        if self.missed_paths > 0 {
+            let calls = counted(self.missed_paths, "call");
+            warnings.push(format!(
+                "{calls} were on more than 65536 different paths: their events are those of their \
+                 callers, or missing; list fewer functions"
+            ));
+        }
+        if self.unreadable > 0 {
+            warnings.push(format!(
+                "the event of --calls-event could not be read {} times: its counter was in use; its \
+                 counts are wrong",
+                self.unreadable
             ));
         }
         let missing = self.calls.saturating_sub(self.written);

@@ -3,7 +3,7 @@
 
 use nprof_object::maps;
 
-use super::{CALLS, CallTracer};
+use super::{CALLS, CallTracer, ENTER, LEAVE};
 use crate::os::procfs;
 use crate::perf::calls::data::CallKey;
 use crate::sys;
@@ -35,12 +35,21 @@ impl CallTracer {
         let point = self.list.points.len() as u32;
         let program = self.loaded.programs.get(CALLS)?;
         let cookies = [point.into()];
-        let link = if self.list.is_kernel() {
-            sys::attach_kprobes(program, &[self.list.system_call?], &cookies).ok()?
+        let mut links = Vec::new();
+        if self.list.is_kernel() {
+            links.push(sys::attach_kprobes(program, &[self.list.system_call?], &cookies).ok()?);
         } else {
-            let offset = own_offset(sys::counted_function_address())?;
-            sys::attach_uprobes(program, c"/proc/self/exe", &[offset], &cookies).ok()?
-        };
+            let entry = own_offset(sys::counted_function_address())?;
+            let attach =
+                |program, at| sys::attach_uprobes(program, c"/proc/self/exe", &[at], &cookies);
+            links.push(attach(program, entry).ok()?);
+            if self.counted.is_some() {
+                let end = entry + sys::COUNTED_FUNCTION_END;
+                for (name, at) in [(LEAVE, end), (ENTER, entry)] {
+                    links.push(attach(self.loaded.programs.get(name)?, at).ok()?);
+                }
+            }
+        }
         // Without an event that takes it, a sample of the first call would be tried at each.
         self.points.set(point as usize * self.width + self.width - 2, 1);
         self.insert(own_tid, false).ok()?;
@@ -48,8 +57,11 @@ impl CallTracer {
         let mut rounds: Vec<u64> = (0..ROUNDS).map(|_| round_ns(call)).collect();
         self.loaded.threads.remove(&own_tid.to_ne_bytes());
         self.loaded.counters.remove(&CallKey { point, serial }.bytes());
+        self.loaded.walks.remove(&own_tid.to_ne_bytes());
+        // The path of the function is the first one.
+        self.loaded.charges.remove(&CallKey { point: 1, serial }.bytes());
         // The kernel waits for a grace period.
-        self.closing.borrow_mut().push(std::thread::spawn(move || drop(link)));
+        self.closing.borrow_mut().push(std::thread::spawn(move || drop(links)));
         rounds.sort_unstable();
         let added_ns = rounds[ROUNDS / 2].saturating_sub(bare_ns);
         let was_counted = self.calls_of(point as usize) >= u64::from(CALLS_OF_A_ROUND);
