@@ -123,7 +123,7 @@ pub(crate) struct Args {
     pub(crate) calls: Option<PathBuf>,
 
     /// With --calls: count EVENT as well, such as page-faults or instructions, exactly, by the
-    /// functions of the list that a thread is in
+    /// functions of the list that a thread is in: the event EVENT.exact
     #[arg(long, value_name = "EVENT", requires = "calls", value_parser = EventSpec::parse)]
     pub(crate) calls_event: Option<EventSpec>,
 

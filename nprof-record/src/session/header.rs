@@ -64,12 +64,13 @@ pub(crate) fn events(
     opened.chain(preload.into_iter().flat_map(preloaded)).collect()
 }
 
-/// Returns the definition of the event that is counted by routine.
+/// Returns the definition of the event that is counted by routine. Its name is not that of the same event if
+/// it is also sampled: reports would add both.
 pub(crate) fn counted(id: EventId, counted: &CountedEvent) -> Event {
     let CountedEvent { event, scope, .. } = counted;
     Event {
         id,
-        name: event.name.clone().into(),
+        name: format!("{}.exact", event.name).into(),
         unit: event.unit().into(),
         measure: event.measure.clone(),
         period: Some(1),

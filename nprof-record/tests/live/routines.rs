@@ -207,7 +207,7 @@ fn page_faults_of_each_routine_are_those_of_the_program() {
     let event = ["--calls-event", "page-faults"];
     let words = [&["--calls", &list], &event[..], &["-o", &stream, "--", &program]].concat();
     let Some((printed, messages)) = record_calls(&words) else { return };
-    let counts = Counts::from_file(&stream, b"page-faults", &symbols);
+    let counts = Counts::from_file(&stream, b"page-faults.exact", &symbols);
     let (mut outer, mut faults) = (BTreeMap::new(), BTreeMap::new());
     let (mut least, mut most) = (BTreeMap::new(), BTreeMap::new());
     for line in printed.lines() {
@@ -261,7 +261,7 @@ fn routines_that_do_not_return_leave_no_events_to_others() {
     let stream = directory.path("stream");
     let words = ["--calls", &list, "--calls-event", "minor-faults", "-o", &stream, "--", &program];
     let Some((_, messages)) = record_calls(&words) else { return };
-    let counts = Counts::from_file(&stream, b"minor-faults", &symbols);
+    let counts = Counts::from_file(&stream, b"minor-faults.exact", &symbols);
     assert_eq!((counts.of("target"), counts.of("rest")), (60 * 7, 70 * 2), "{messages}");
     assert_eq!((counts.of("jumps"), counts.of("tail")), (50 * 3, 0), "{messages}");
     // The libraries touch pages of theirs, more of them if the kernel has taken back their files.
