@@ -149,11 +149,12 @@ struct routine {
 };
 
 enum { DEPTH = 128 };
+static const u64 UNKNOWN = -1;
 
 // The routines of a thread, which alone writes this.
 struct walk {
 	u64 events;  // those of the thread up to its last switch
-	u64 since;  // the CPU's count at that switch
+	u64 since;  // the CPU's count at that switch, or UNKNOWN
 	u64 switches;
 	u64 charged;  // the events that were added to routines, or occurred outside
 	u32 depth;
@@ -373,16 +374,22 @@ INLINE void note(u32 number)
 		__sync_fetch_and_add(word, 1);
 }
 
-// The count of this CPU.
+// The count of this CPU. UNKNOWN if its event is not open, or has lost its counter.
 INLINE u64 cpu_count(void)
 {
 	u64 count = perf_event_read(&counted, CURRENT_CPU);
 
 	if ((long long)count < 0 && (long long)count >= -4095) {
 		note(UNREADABLE);
-		return 0;
+		return UNKNOWN;
 	}
 	return count;
+}
+
+// The events from one count of a CPU to another one.
+INLINE u64 difference(u64 from, u64 to)
+{
+	return from == UNKNOWN || to == UNKNOWN ? 0 : to - from;
 }
 
 // The events of current. A switch may happen in between (CONFIG_PREEMPT).
@@ -390,9 +397,9 @@ INLINE u64 thread_count(struct walk *walk)
 {
 	for (int i = 0; i < 4; i++) {
 		u64 switches = *(volatile u64 *)&walk->switches;
-		u64 count = *(volatile u64 *)&walk->events - *(volatile u64 *)&walk->since;
+		u64 before = *(volatile u64 *)&walk->events, since = *(volatile u64 *)&walk->since;
+		u64 count = before + difference(since, cpu_count());
 
-		count += cpu_count();
 		if (*(volatile u64 *)&walk->switches == switches)
 			return count;
 	}
@@ -406,8 +413,11 @@ INLINE void charge(struct walk *walk, u64 count)
 	u32 depth = walk->depth;
 	struct charge *sum;
 
+	// The count goes back if it can no longer be read.
+	if ((long long)events <= 0)
+		return;
 	walk->charged = count;
-	if (!depth || !events)
+	if (!depth)
 		return;
 	key = (u64)walk->serial << 32 | walk->routines[(depth - 1) & (DEPTH - 1)].path;
 	sum = map_lookup(&charges, &key);
@@ -554,7 +564,15 @@ int on_leave(u64 *ctx)
 	return 0;
 }
 
-// Current is switched out, for the thread `next`. The kernel counts the switch after this.
+// The count of this CPU with the switch that goes on: the kernel counts it after the tracepoint.
+INLINE u64 count_after_switch(void)
+{
+	u64 count = cpu_count();
+
+	return count == UNKNOWN ? UNKNOWN : count + counts_switches;
+}
+
+// Current is switched out, for the thread `next`.
 SEC("raw_tp/sched_switch")
 int on_switch(u64 *ctx)
 {
@@ -565,8 +583,8 @@ int on_switch(u64 *ctx)
 	int next = 0;
 
 	if (walk) {
-		count = cpu_count() + counts_switches;
-		walk->events += count - walk->since;
+		count = count_after_switch();
+		walk->events += difference(walk->since, count);
 		walk->since = count;
 		walk->switches++;
 		if (!walk->is_changing)
@@ -576,7 +594,7 @@ int on_switch(u64 *ctx)
 	tid = next;
 	walk = map_lookup(&walks, &tid);
 	if (walk) {
-		walk->since = count ?: cpu_count() + counts_switches;
+		walk->since = count ?: count_after_switch();
 		walk->switches++;
 	}
 	return 0;

@@ -69,8 +69,8 @@ impl CallSummary {
         }
         if self.unreadable > 0 {
             warnings.push(format!(
-                "the event of --calls-event could not be read {} times: its counter was in use; its \
-                 counts are wrong",
+                "the event of --calls-event could not be read {} times: another program has its \
+                 counter, or a CPU came online; its counts are too low",
                 self.unreadable
             ));
         }
