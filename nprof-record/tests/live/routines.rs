@@ -117,6 +117,30 @@ int main() {
 }
 "#;
 
+/// Sleeps in two functions, and prints the switches of the thread within the outer one and around it.
+const SLEEPS: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+static long switches(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+void inner(void) { for (int i = 0; i < 20; i++) usleep(1000); }
+long outer(void) {
+    long before = switches();
+    for (int i = 0; i < 7; i++) usleep(1000);
+    inner();
+    return switches() - before;
+}
+int main(void) {
+    long before = switches(), within = outer();
+    printf("%ld %ld\n", within, switches() - before);
+}
+"#;
+
 /// The events of an event by path (the innermost function first), thread and slice.
 struct Counts {
     by_slice: BTreeMap<(Vec<String>, u32, u64), u64>,
@@ -271,6 +295,23 @@ fn routines_that_do_not_return_leave_no_events_to_others() {
     }
     let paths = counts.by_slice.keys().map(|(path, ..)| path.len());
     assert!(paths.max().is_some_and(|depth| depth <= 6), "{:?}", counts.by_slice);
+}
+
+#[test]
+fn switches_belong_to_the_routine_that_sleeps() {
+    let directory = Directory::new("routines-sleeps");
+    let Some((program, symbols)) = compiled(&directory, "gcc", SLEEPS, &["-O0"]) else { return };
+    let list = list(&directory, &program, &symbols, &["inner", "outer"]);
+    let stream = directory.path("stream");
+    let words =
+        ["--calls", &list, "--calls-event", "context-switches", "-o", &stream, "--", &program];
+    let Some((printed, messages)) = record_calls(&words) else { return };
+    let (within, around) = printed.trim().split_once(' ').expect("two numbers");
+    let range = within.parse::<u64>().expect("a number")..=around.parse().expect("a number");
+    let counts = Counts::from_file(&stream, b"context-switches.exact", &symbols);
+    let (inner, outer) = (counts.of("inner"), counts.of("outer"));
+    assert!(range.contains(&(inner + outer)), "{inner} + {outer} of {range:?}; {messages}");
+    assert!(inner >= 20 && outer >= 7, "{inner}, {outer}");
 }
 
 #[test]
