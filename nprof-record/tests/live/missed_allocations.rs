@@ -32,6 +32,42 @@ fn static_program_is_counted_as_unseen() {
     assert!(probe_of(&output).starts_with(&format!("uprobe:{program}:0x")), "{}", stderr(&output));
 }
 
+#[test]
+fn program_with_an_environment_of_its_own_is_counted_as_unseen() {
+    let directory = Directory::new("heap-environment");
+    let file = directory.path("out");
+    let command = ["env", "-i", "/bin/sh", "-c", "sleep 0.2; exit 3"];
+    let output = record(&[&["-e", "heap", "-o", &file, "--"], &command[..]].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let message = "and those with an environment of their own, do not load the library";
+    assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    assert!(Stream::from_file(&file).end.expect("an end").unseen >= Some(1));
+}
+
+/// The library cannot map its table of sampled blocks.
+#[test]
+fn process_at_its_limit_of_memory_goes_on_and_loses_records() {
+    let directory = Directory::new("heap-limit");
+    let source = "
+        #include <stdlib.h>
+        #include <sys/resource.h>
+        int main(void) {
+            struct rlimit limit = {12 << 20, 12 << 20};
+            if (setrlimit(RLIMIT_AS, &limit)) return 2;
+            for (int i = 0; i < 100; i++) {
+                char *volatile block = malloc(10000);
+                if (!block) return 1;
+                free(block);
+            }
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    let output = record(&["-e", "heap:4k", "-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("(ulimit -v)"), "{}", stderr(&output));
+}
+
 /// They exit before they are noticed, and most have no record.
 #[test]
 fn short_processes_are_not_counted_as_unseen() {

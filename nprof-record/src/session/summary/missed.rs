@@ -14,7 +14,8 @@ impl Summary {
             // Threads wait for room, unless it is not read for ten seconds.
             warnings.push(format!(
                 "{} of heap and fd events were lost: nprof-record did not read them for ten seconds, \
-                 or signal handlers wrote them; let it run, or choose a larger period, such as heap:1m",
+                 signal handlers wrote them, or the program may map no more memory (ulimit -v); let it \
+                 run, raise the limit, or choose a larger period, such as heap:1m",
                 counted(self.lost_preloaded, "record")
             ));
         }
@@ -27,8 +28,9 @@ impl Summary {
         }
         if unseen.processes > 0 {
             warnings.push(format!(
-                "{} without heap and fd events, the first of {}: static and set-user-ID programs do \
-                 not load the library; weigh a probe instead, such as {}",
+                "{} without heap and fd events, the first of {}: static and set-user-ID programs, and \
+                 those with an environment of their own, do not load the library; weigh a probe \
+                 instead, such as {}",
                 processes(unseen),
                 name(&unseen.first),
                 probe(&unseen.first)
