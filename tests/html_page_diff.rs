@@ -245,6 +245,20 @@ fn numbers_of_calls_are_those_of_paths() {
 }
 
 #[test]
+fn heads_state_the_order_of_their_column() {
+    let Some(shell) = page() else { return };
+    let page = String::from_utf8(shell.read("x.html")).expect("text");
+    for (column, order) in [("new", "descending"), ("q", "ascending"), ("verdict", "other")] {
+        let script =
+            format!("<script>document.querySelector('.head .c-{column} button').click();</script>");
+        shell.write("sorted.html", page.replace("</body>", &(script + "</body>")));
+        let document = document(&shell, "sorted.html", "tab=functions");
+        let sorted = format!("data-key=\"{column}\" aria-sort=\"{order}\"");
+        assert!(document.contains(&sorted), "{document}");
+    }
+}
+
+#[test]
 fn hostile_names_stay_text() {
     let Some(shell) = page() else { return };
     let document = document(&shell, "x.html", "tab=functions&search=IMG");

@@ -78,9 +78,9 @@ function change_columns({ names, images, image_of, rows, changes }, metric) {
     { key: 'change', label: 'Change  interval', by: by(size), draw: draw_change },
     { key: 'base', label: 'Base %', by: by((f) => of(f).share.base), draw: draw_share('base') },
     { key: 'new', label: 'New %', by: by((f) => of(f).share.new), draw: draw_share('new') },
-    { key: 'verdict', label: 'Verdict', by: by_verdict, draw: draw_verdict },
-    { key: 'q', label: 'q', is_ascending: true, by: (a, b) => of(a).q - of(b).q || a - b, draw: (cell, f) => cell.append(q_text(of(f).q)) },
-    { key: 'function', label: 'Function', is_ascending: true, by: by_text((f) => names[f]), draw: (cell, f) => draw_name(cell, names[f]) },
-    { key: 'image', label: 'Image', is_ascending: true, by: by_text((f) => images[image_of[f]]), draw: (cell, f) => cell.append(images[image_of[f]]) },
+    { key: 'verdict', label: 'Verdict', sorted: 'other', by: by_verdict, draw: draw_verdict },
+    { key: 'q', label: 'q', sorted: 'ascending', by: (a, b) => of(a).q - of(b).q || a - b, draw: (cell, f) => cell.append(q_text(of(f).q)) },
+    { key: 'function', label: 'Function', sorted: 'ascending', by: by_text((f) => names[f]), draw: (cell, f) => draw_name(cell, names[f]) },
+    { key: 'image', label: 'Image', sorted: 'ascending', by: by_text((f) => images[image_of[f]]), draw: (cell, f) => cell.append(images[image_of[f]]) },
   ];
 }

@@ -23,7 +23,7 @@ function function_columns({ names, images, image_of }, shown) {
     { key: 'self', label: 'Self %  ±', by: by('self', 'total'), draw: draw_share('self') },
     { key: 'total', label: 'Total %  ±', by: by('total', 'self'), draw: draw_share('total') },
     { key: 'samples', label: 'Samples', by: by_samples, draw: (cell, f) => cell.append(count(shown().sums.self.samples[f])) },
-    { key: 'function', label: 'Function', is_ascending: true, by: (a, b) => a - b, draw: (cell, f) => draw_name(cell, names[f]) },
-    { key: 'image', label: 'Image', is_ascending: true, by: by_image, draw: (cell, f) => cell.append(images[image_of[f]]) },
+    { key: 'function', label: 'Function', sorted: 'ascending', by: (a, b) => a - b, draw: (cell, f) => draw_name(cell, names[f]) },
+    { key: 'image', label: 'Image', sorted: 'ascending', by: by_image, draw: (cell, f) => cell.append(images[image_of[f]]) },
   ];
 }

@@ -2,8 +2,8 @@
 
 const HEIGHT = 24;
 class Table {
-  // A column has a key, a label, an order `by(a, b)` of functions, `is_ascending` if the smallest comes first,
-  // and `draw(cell, f)`. `on` has `choose(f)`,
+  // A column has a key, a label, an order `by(a, b)` of functions, `sorted`, its value of aria-sort, if that is
+  // not descending, and `draw(cell, f)`. `on` has `choose(f)`,
   // `open(f)` and `hover(f, event)`.
   constructor(box, columns, on) {
     Object.assign(this, { box, columns, on });
@@ -37,10 +37,10 @@ class Table {
   }
 
   arrange() {
-    const { by, is_ascending } = this.columns.find(({ key }) => key === this.sort);
+    const { by, sorted = 'descending' } = this.columns.find(({ key }) => key === this.sort);
     this.order.sort(by);
     for (const button of this.head.querySelectorAll('button')) {
-      if (button.dataset.key === this.sort) button.setAttribute('aria-sort', is_ascending ? 'ascending' : 'descending');
+      if (button.dataset.key === this.sort) button.setAttribute('aria-sort', sorted);
       else button.removeAttribute('aria-sort');
     }
     this.fill.style.height = this.order.length * HEIGHT + 'px';
