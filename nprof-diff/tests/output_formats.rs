@@ -65,6 +65,18 @@ fn page_of_many_functions_is_below_2_mb() {
 }
 
 #[test]
+fn page_names_fifty_functions_beyond_all_bounds_together() {
+    let directory = directory();
+    let bounds: String =
+        (1..=100).map(|number| format!("--fail-on self>+0.{number:03}% ")).collect();
+    let ended = diff(directory.path(), &format!("{bounds} --format html {BOTH}"));
+    assert_eq!(ended.status, 1);
+    // One function is beyond each of them.
+    assert_eq!(ended.stdout.matches("[\"beyond\",").count(), 51);
+    assert!(ended.stdout.contains("[\"beyond\",\"50 more\"]"), "{}", ended.stdout);
+}
+
+#[test]
 fn folded_stacks_of_unequal_samples_have_weights() {
     let directory = TempDir::new().unwrap();
     // Samples of parse weigh three times as much as those of idle. Both sides have equal shares.

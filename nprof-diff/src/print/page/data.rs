@@ -8,7 +8,7 @@ use nprof_stream::escape::escaped;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
-use crate::compare::fail_on;
+use crate::compare::fail_on::{self, Bound};
 use crate::compare::row::{Row, RowChange};
 use crate::input::event::{AmountUnit, ComparedEvent};
 use crate::input::key::RowKey;
@@ -160,7 +160,7 @@ fn command(report: &DiffReport<'_>) -> String {
 }
 
 /// Returns facts as pairs of name and value.
-fn facts(report: &DiffReport<'_>) -> Vec<[String; 2]> {
+fn facts<'a>(report: &DiffReport<'a>) -> Vec<[String; 2]> {
     let mut facts: Vec<(&str, String)> = Vec::new();
     let sides: [(&Side, _); 2] = [(report.base, report.diff.base), (report.new, report.diff.new)];
     for (side, totals) in sides {
@@ -179,16 +179,14 @@ fn facts(report: &DiffReport<'_>) -> Vec<[String; 2]> {
     facts.extend(unit.map(|unit| ("run", heading::run_amount(report, unit))));
     facts.push(("method", heading::method(report)));
     facts.push(("result", fail_on::result(report.diff, report.bounds).word().to_owned()));
-    for bound in report.bounds {
-        let rows: Vec<&Row> = bound.exceeding_rows(report.diff).collect();
-        let beyond = rows.iter().take(MAX_LINES).map(|row| {
-            let name = report.keys.name(row.key);
-            ("beyond", format!("{bound}: {name}{}", min_growth(bound, row)))
-        });
-        facts.extend(beyond);
-        if rows.len() > MAX_LINES {
-            facts.push(("beyond", format!("{bound}: {} more", rows.len() - MAX_LINES)));
-        }
+    let rows = |bound: &'a Bound| bound.exceeding_rows(report.diff).map(move |row| (bound, row));
+    let beyond: Vec<(&Bound, &Row)> = report.bounds.iter().flat_map(rows).collect();
+    facts.extend(beyond.iter().take(MAX_LINES).map(|(bound, row)| {
+        let name = report.keys.name(row.key);
+        ("beyond", format!("{bound}: {name}{}", min_growth(bound, row)))
+    }));
+    if beyond.len() > MAX_LINES {
+        facts.push(("beyond", format!("{} more", beyond.len() - MAX_LINES)));
     }
     facts.retain(|(_, text)| !text.is_empty());
     let (names, mut texts): (Vec<&str>, Vec<String>) = facts.into_iter().unzip();
