@@ -5,7 +5,7 @@
 mod fixture;
 
 use fixture::{AREA, Binary, Places, locations, namings, run_in, sources, stream, symbolize};
-use nprof_stream::{Encoding, Status};
+use nprof_stream::{Encoding, ImageKind, Status};
 
 #[test]
 fn rebuilt_program_is_refused_or_marked() {
@@ -41,6 +41,19 @@ fn rebuilt_program_is_refused_or_marked() {
     let refused = symbolize(&[], &input);
     let again = symbolize(&["--allow-mismatch"], &refused.stdout);
     assert_eq!(locations(&again.stdout)[0].1, calls, "also where they were refused before");
+}
+
+#[test]
+fn kernel_without_a_build_id_needs_sysfs() {
+    let kernel = Places {
+        kind: ImageKind::Kernel,
+        build_id: b"",
+        path: b"[kernel]",
+        places: vec![(0x1000, false)],
+    };
+    let output = symbolize(&[], &stream(&[kernel], Encoding::Binary));
+    let records = namings(&output.stdout);
+    assert!(String::from_utf8_lossy(&records[0].remedy).starts_with("mount /sys"), "{records:?}");
 }
 
 #[test]

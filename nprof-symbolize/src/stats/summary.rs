@@ -102,6 +102,14 @@ fn remedy(image: &ImageStats, counts: &StatusCounts, commands: &Commands) -> Opt
         (Status::Mismatch, ImageKind::Elf) if !image.findings.is_other_build => {
             "give --symfs or --debug-dir with the recorded file, or record again".to_owned()
         }
+        (Status::Mismatch, ImageKind::Kernel | ImageKind::Module)
+            if image.recorded.build_id.is_empty() =>
+        {
+            "mount /sys where the recorder runs: it has the build ID of the kernel".to_owned()
+        }
+        (Status::NoImage, ImageKind::Kernel) => {
+            "mount /sys: it has the build ID of the running kernel".to_owned()
+        }
         (Status::Mismatch, ImageKind::Kernel | ImageKind::Module | ImageKind::Vdso) => {
             "run it on the machine, and in the boot, of the recording, or install that kernel's \
              debug symbols"
