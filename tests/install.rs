@@ -37,6 +37,7 @@ fn installs_without_cargo_unless_a_source_is_newer() {
     let run = shell.run(&install);
     assert_eq!((run.status, run.err.as_str()), (0, ""), "{run:#?}");
     shell.run("root/usr/bin/nprof-flat --version").quiet();
+    // Now each source is newer than the build.
     shell.run("touch -d 2020-01-01 built").quiet();
     let run = shell.run(&install);
     assert_eq!(run.status, 2, "{run:#?}");
@@ -53,6 +54,7 @@ fn demo_installs_no_packages_of_the_tests() {
     let demo = format!("make -n -C {} BUILT=$PWD/built demo", repository().display());
     let commands = shell.run(&demo).out;
     assert!(commands.contains("g++:g++") && commands.contains("demo/show"), "{commands}");
+    // Packages that only tests and benches use.
     for package in ["zsh", "fish", "dwz", "mold", "musl", "linux-perf", "rustup"] {
         assert!(!commands.contains(package), "{package}: {commands}");
     }
@@ -144,6 +146,7 @@ fn published_crates_have_licences_and_documentation() {
     let crates = std::fs::read_dir(repository()).expect("the repository");
     let mut found = 0;
     for folder in crates.map(|entry| entry.expect("an entry").path()) {
+        // Folders such as docs have none.
         let Ok(manifest) = std::fs::read_to_string(folder.join("Cargo.toml")) else { continue };
         if manifest.contains("publish = false") {
             continue;

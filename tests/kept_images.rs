@@ -65,6 +65,7 @@ fn program_in_a_deleted_chroot_is_named_by_its_kept_image() {
     if !have(&["chroot"]) || shell.run("chroot jail /bin/spin").status != 0 {
         return skipped("no right to chroot");
     }
+    // The recorder sees the path inside of the jail, which names nothing outside of it.
     let record = "nprof-record -q --keep-images kept -o raw.nprof -- chroot jail /bin/spin";
     let run = shell.run(&format!("{record} && rm -r jail"));
     assert_eq!(run.status, 0, "{run:?}");
@@ -75,6 +76,7 @@ fn program_in_a_deleted_chroot_is_named_by_its_kept_image() {
 fn files_listed_by_nprof_format_name_frames_elsewhere() {
     let shell = compiled("");
     shell.run("nprof-record -q -o raw.nprof -- ./spin").quiet();
+    // tar warns that it strips the leading `/` from names; -C puts another directory before them.
     let archive = "nprof-format images -0 raw.nprof | tar -cf files.tar --null -T - 2>/dev/null";
     shell.run(&format!("{archive} && rm spin && tar -xf files.tar -C nothing")).quiet();
     let share = share_of_spin(&shell, "--symfs nothing");
@@ -84,6 +86,7 @@ fn files_listed_by_nprof_format_name_frames_elsewhere() {
 #[test]
 fn directory_that_cannot_be_created_ends_the_run_before_the_command() {
     let shell = Shell::new();
+    // Not even root can create a directory in /proc.
     let run = shell.run("nprof-record --keep-images /proc/none -o raw.nprof -- touch ran");
     assert_eq!(run.status, 125, "{run:?}");
     assert!(run.err.contains("--keep-images: cannot create /proc/none"), "{run:?}");

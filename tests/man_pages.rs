@@ -29,6 +29,7 @@ fn options_of(shell: &Shell, tool: &str) -> BTreeSet<String> {
         options.extend(option.short.map(|name| format!("-{name}")));
         options.extend(option.long.map(|name| format!("--{name}")));
     }
+    // nprof and nprof-format have subcommands, which have no pages of their own.
     for (command, _) in help.commands {
         options.extend(options_of(shell, &format!("{tool} {command}")));
     }

@@ -59,15 +59,18 @@ fn commands_run_as_written() {
     };
     let page = std::fs::read_to_string(repository().join("README.md")).expect("the page");
     let commands = commands(&page);
+    // A page of which no line is recognized would pass, too.
     assert!(commands.len() >= 17, "{commands:?}");
     for command in commands {
         let needs = [("nprof top", "the whole system"), ("nprof-record --calls", "exact calls")];
+        // Both need rights that an ordinary user of a container may lack.
         let lacking = needs.iter().find(|(begin, thing)| command.starts_with(begin) && !can(thing));
         if let Some((_, thing)) = lacking {
             println!("SKIPPED {command}: this machine cannot record {thing}");
             continue;
         }
         if command.starts_with("nprof top") {
+            // It runs until a key is pressed, and only on a terminal.
             let mut terminal = Terminal::new(&shell, 100, 20, &command);
             terminal.wait(|screen| screen.starts_with("functions"));
             terminal.press("q");
