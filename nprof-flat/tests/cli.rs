@@ -231,6 +231,25 @@ fn joined_events_are_one() {
 }
 
 #[test]
+fn heading_names_the_windows_of_an_event() {
+    let text = String::from_utf8(waits()).expect("a text stream");
+    let windows = text.replacen("name=blocked", "name=blocked\tduty=10000000/100000000", 1);
+    assert_ne!(text, windows);
+    let table = flat().stdout(&[], windows.as_bytes());
+    assert!(
+        table.contains("of blocked every 1000000 ns, in windows of 10 ms in each 100 ms"),
+        "{table}"
+    );
+    let joined = flat().stdout(&["--join", WALL], windows.as_bytes());
+    assert!(joined.contains("every 1000000 ns, in windows of 10 ms in each 100 ms"), "{joined}");
+    let json = flat().stdout(&["--format", "json"], windows.as_bytes());
+    assert!(json.contains(r#""duty":"10000000/100000000""#), "{json}");
+    let unknown = windows.replace("duty=10000000/100000000", "duty=often");
+    let table = flat().stdout(&[], unknown.as_bytes());
+    assert!(table.contains("every 1000000 ns, in windows of often"), "{table}");
+}
+
+#[test]
 fn join_needs_recorded_events_of_one_unit() {
     let refusal = |args: &[&str]| flat().refusal(args, &waits());
     let absent = refusal(&["--join", "cpu-clock,idle"]);

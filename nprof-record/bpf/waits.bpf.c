@@ -67,6 +67,7 @@ struct task_struct {
 	int tgid;
 	u32 __state;
 	int exit_state;
+	int on_cpu;
 	struct sched_entity se;
 	struct sched_info sched_info;
 } HIDDEN;
@@ -108,6 +109,7 @@ enum phase {
 	CREATED,  // has never been switched out
 	PENDING,  // the process of the command before its exec: not measured
 	FOUND,  // not measured before `on_task` has seen it
+	CLOSED,  // waited at the end of a window; not measured before the next one
 };
 
 // The points at which waits shorter than the period are sampled, see `hits`.
@@ -793,6 +795,14 @@ int on_exec(u64 *ctx)
 	return 0;
 }
 
+// Current exits. Only where switches are not always seen: `on_switch` forgets it later.
+SEC("raw_tp/sched_process_exit")
+int on_exit(u64 *ctx __attribute__((unused)))
+{
+	forget(get_current_task_btf()->pid);
+	return 0;
+}
+
 // A followed thread as the recorder reads it, see `Progress::read` in src/perf/waits/record.rs.
 // Registers and kernel stack follow once for each wait.
 struct progress {
@@ -830,6 +840,24 @@ struct {
 	TYPE(value, u64);
 } capture_after SEC(".maps");
 
+// What `on_task` does with the threads: it reports them, or begins or ends a window in which waits are
+// measured.
+enum { REPORTS = 0, OPENS = 1, CLOSES = 2 };
+
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} window SEC(".maps");
+
+// True if a task runs, or another one is about to take its place.
+INLINE int is_on_cpu(struct task_struct *task)
+{
+	// Kernels without CONFIG_SMP do not have the field: only the recorder runs now.
+	return __builtin_preserve_field_info(task->on_cpu, FIELD_EXISTS) && task->on_cpu;
+}
+
 SEC("iter/task")
 int on_task(struct bpf_iter__task *ctx)
 {
@@ -837,7 +865,7 @@ int on_task(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	struct thread *thread;
 	struct capture *capture;
-	u64 *shortest;
+	u64 *shortest, *edge;
 	u32 tid, first = 0, is_waiting, size = register_bytes;
 	long bytes;
 
@@ -861,6 +889,25 @@ int on_task(struct bpf_iter__task *ctx)
 			forget(tid);
 		return 0;
 	}
+	edge = map_lookup(&window, &first);
+	if (!edge)
+		return 0;
+	if (*edge == OPENS) {
+		// The programs for switches are attached already, so that no switch is missed from now on.
+		thread->since = ktime_get_ns();
+		thread->run_delay = task->sched_info.run_delay;
+		thread->state = task->__state;
+		__asm__ volatile("" ::: "memory");
+		thread->phase = is_on_cpu(task) ? RUNS : WAITS;
+		return 0;
+	}
+	if (*edge == CLOSES) {
+		// From now on, `on_switched_in` does not write this wait. The kernel calls again for a thread
+		// for which the buffer had no room.
+		if (!__sync_bool_compare_and_swap(&thread->phase, WAITS, CLOSED)
+		    && thread->phase != CLOSED)
+			return 0;
+	}
 	capture = map_lookup(&captures, &first);
 	shortest = map_lookup(&capture_after, &first);
 	if (!capture || !shortest)
@@ -871,8 +918,15 @@ int on_task(struct bpf_iter__task *ctx)
 	capture->progress.run_delay = task->sched_info.run_delay;
 	probe_read_kernel(&capture->progress.thread, sizeof(struct thread), thread);
 	capture->progress.now = ktime_get_ns();
+	if (capture->progress.thread.phase == CLOSED)
+		capture->progress.thread.phase = WAITS;
 	is_waiting = capture->progress.thread.phase == WAITS
 		     || (capture->progress.thread.phase == ATTACHED && capture->progress.state != 0);
+	// It has been woken since: its stack would be another one than that of the wait.
+	if (is_on_cpu(task)
+	    || (capture->progress.state
+		&& capture->progress.run_delay != capture->progress.thread.run_delay))
+		is_waiting = 0;
 	capture->progress.has_stack = is_waiting
 		&& capture->progress.thread.captured != capture->progress.thread.since
 		&& capture->progress.now - capture->progress.thread.since >= *shortest;

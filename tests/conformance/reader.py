@@ -207,7 +207,7 @@ KINDS = {word: kind for kind, (word, *_) in LAYOUT.items()}
 # The keys of pairs; those with a star are required, and those with a # are numbers.
 KEYS = {
     HEAD: "run* clock time# utc# host os arch cpu cpus# page# command service service_version",
-    2: "id* name requested unit measure period# frequency# scope unwind fallback capture exact_ns# scaled overhead_ns#", 3: "number*",
+    2: "id* name requested unit measure period# frequency# scope unwind fallback capture duty exact_ns# scaled overhead_ns#", 3: "number*",
     END: "reason status# time# samples* records* lost* lost_others# lost_records# unseen# late# incomplete#"
        " stitched# task_ns# sampled_ns# wall_ns# runnable_ns# blocked_ns# recorder_ns# recorder_bytes#", 64: "tool version command naming_options",
     68: "image kind build_id named* unnamed* unnamed_by_status reason remedy"}

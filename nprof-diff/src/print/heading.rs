@@ -219,10 +219,11 @@ fn event_lines(event: &ComparedEvent, side: &Side) -> Vec<String> {
     lines
 }
 
-/// Returns the unwinder of an event, and the event it replaces.
+/// Returns the windows and the unwinder of an event, and the event it replaces.
 fn capture(summary: &EventSummary) -> String {
     let event = &summary.event;
     let mut text = String::new();
+    text.push_str(&summary.windows());
     if !event.unwind.is_empty() {
         text.push_str(&format!(", stacks by {}", escaped(&event.unwind)));
     }

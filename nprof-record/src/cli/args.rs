@@ -10,7 +10,9 @@ use nprof_cli::time;
 
 use crate::event::{self, CpuMode, EventSpec, PERIOD_MAX, StackMode};
 use crate::os::machine;
+use crate::perf::waits::windows::Windows;
 use crate::session::recording::Times;
+use crate::sys::duration_ns;
 
 /// The largest stack copy: the largest multiple of 8 below USHRT_MAX, since the size of a record is
 /// a 16-bit number (`perf_copy_attr`, kernel/events/core.c).
@@ -19,6 +21,9 @@ const STACK_MAX: u32 = 65528;
 /// The default of `--stack-size`: 60 KiB. A record is smaller than 64 KiB, and the rest of it has
 /// room for the registers and the kernel's call chain.
 const STACK_BYTES: u32 = 61440;
+
+/// The shortest window in which waits are recorded: poll(2) waits for whole milliseconds.
+const WINDOW_MIN_NS: u64 = 1_000_000;
 
 /// Run a command and sample it with all its children, or sample running processes.
 ///
@@ -130,6 +135,11 @@ pub(crate) struct Args {
     /// With --calls: stop counting a function that is called more often per second
     #[arg(long, value_name = "N", default_value_t = 200_000, requires = "calls", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) calls_limit: u64,
+
+    /// Record waits in one window of LENGTH in each INTERVAL only, such as 10ms/100ms: the cost is in this
+    /// ratio, too
+    #[arg(long, value_name = "LENGTH/INTERVAL", value_parser = wait_windows)]
+    pub(crate) wait_windows: Option<Windows>,
 
     /// Write the live blocks of all processes at intervals of this time: heap.snapshot
     #[arg(long, value_name = "TIME", value_parser = time::interval)]
@@ -245,6 +255,22 @@ fn cpus(list: &str) -> Result<Cpus, String> {
     Ok(Cpus(cpus))
 }
 
+/// Parses the value of `--wait-windows`.
+fn wait_windows(text: &str) -> Result<Windows, String> {
+    let expected = || "expected LENGTH/INTERVAL, such as 10ms/100ms".to_owned();
+    let (length, interval) = text.split_once('/').ok_or_else(expected)?;
+    let (length, interval) = (time::interval(length)?, time::interval(interval)?);
+    let (length_ns, interval_ns) = (duration_ns(length), duration_ns(interval));
+    if length_ns < WINDOW_MIN_NS {
+        return Err("a window is at least 1ms long".to_owned());
+    }
+    let of = interval_ns / length_ns;
+    if of < 2 || !interval_ns.is_multiple_of(length_ns) {
+        return Err("the interval must be two or more windows long, without a rest".to_owned());
+    }
+    Ok(Windows { length_ns, of })
+}
+
 /// Parses the value of `--call-graph`: the values of perf that have an equivalent.
 fn call_graph(text: &str) -> Result<UnwindArg, String> {
     match text.split_once(',') {
@@ -305,6 +331,10 @@ mod tests {
             &["-c", "9223372036854775808", "x"],
             &["-c", "1000", "-F", "99", "x"],
             &["--call-graph", "dwarf", "--unwind", "fp", "x"],
+            &["--wait-windows", "10ms", "x"],
+            &["--wait-windows", "10ms/10ms", "x"],
+            &["--wait-windows", "10ms/25ms", "x"],
+            &["--wait-windows", "10us/1ms", "x"],
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }
@@ -350,6 +380,8 @@ mod tests {
 
     #[test]
     fn options_set_events_mode_and_stacks() {
+        let args = parse(&["--wait-windows", "10ms/100ms", "x"]).expect("valid");
+        assert_eq!(args.wait_windows, Some(Windows { length_ns: 10_000_000, of: 10 }));
         let args = parse(&["-e", "cpu-clock", "-e", "task-clock", "--kernel-only", "x"]);
         let args = args.expect("valid");
         assert_eq!(args.event.len(), 2);

@@ -35,6 +35,7 @@ use crate::session::output::{Destination, OpenOutput, Stream};
 use crate::session::preload::source::PreloadSource;
 use crate::session::recording::{Clocks, Outcome, Recording};
 use crate::session::wait_meter::{SwitchSource, WaitMeter};
+use crate::session::wait_windows::{WaitWindows, WindowSource};
 use crate::session::workload::Workload;
 use crate::sys::{self, EventTarget, Priority, Signals};
 
@@ -234,10 +235,17 @@ impl Invocation<'_> {
 
     /// Opens the measurement of waiting. None if no event needs it.
     fn open_meter(&self, open_target: OpenTarget<'_>) -> anyhow::Result<Option<WaitMeter>> {
-        if let Some(tracer) = &self.tracer {
-            return Ok(Some(WaitMeter::Bpf(tracer.clone())));
-        }
         let Some((event, period)) = self.plan.first_wait() else { return Ok(None) };
+        if let Some(tracer) = &self.tracer {
+            let tracer = tracer.clone();
+            return Ok(Some(match self.plan.wait_windows {
+                Some(windows) => {
+                    let windows = WaitWindows::new(tracer, windows, event);
+                    WaitMeter::Windows(Rc::new(RefCell::new(windows)))
+                }
+                None => WaitMeter::Bpf(tracer),
+            }));
+        }
         let tracer = SwitchTracer::open(&self.plan.common, open_target, event, period)?;
         Ok(Some(WaitMeter::Switches(Rc::new(RefCell::new(tracer)))))
     }
@@ -249,6 +257,12 @@ impl Invocation<'_> {
             Some(WaitMeter::Bpf(waits)) if is_command => {
                 waits.start()?;
                 waits.follow_command(pid)
+            }
+            Some(WaitMeter::Windows(windows)) if is_command => {
+                let tracer = windows.borrow().tracer.clone();
+                tracer.start()?;
+                windows.borrow_mut().begin();
+                tracer.follow_command(pid)
             }
             // Only the command itself exists, which does not run yet.
             Some(waits) if is_command => waits.start(Vec::new),
@@ -383,6 +397,9 @@ impl Invocation<'_> {
         }
         if let Some(WaitMeter::Switches(tracer)) = waits {
             sources.push(Box::new(SwitchSource(tracer.clone())));
+        }
+        if let Some(WaitMeter::Windows(windows)) = waits {
+            sources.push(Box::new(WindowSource(windows.clone())));
         }
         if let Some(preload) = &self.preload
             && let Some(listener) = preload.listener.take()

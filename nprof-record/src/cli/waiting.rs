@@ -28,9 +28,18 @@ const TICKS_PER_SECOND: u64 = 250;
 ///
 /// # Errors
 ///
-/// If wake-ups are recorded: only the programs see them.
+/// If wake-ups are recorded, or windows are requested: only the programs can.
 pub(crate) fn load_tracer(args: &Args, plan: &mut Plan) -> anyhow::Result<Option<Rc<WaitTracer>>> {
-    let Some(config) = plan.wait_config() else { return Ok(None) };
+    plan.wait_windows = args.wait_windows;
+    let Some(config) = plan.wait_config() else {
+        if args.wait_windows.is_some() {
+            bail!("--wait-windows: no event of waiting is recorded; add -e wait or -e wall");
+        }
+        return Ok(None);
+    };
+    if config.has_windows && config.has_wakes {
+        bail!("--wait-windows: -e wakes needs both ends of each wait; leave out one of them");
+    }
     let last_cpu = machine::online_cpus().last().copied().unwrap_or(0);
     let listener = CodeListener::open(&plan.common);
     let loaded = WaitTracer::load(config, last_cpu).and_then(|mut tracer| {
@@ -40,7 +49,7 @@ pub(crate) fn load_tracer(args: &Args, plan: &mut Plan) -> anyhow::Result<Option
     });
     match loaded {
         Ok(tracer) => Ok(Some(tracer)),
-        Err(error) if config.has_wakes => Err(error),
+        Err(error) if config.has_wakes || config.has_windows => Err(error),
         Err(error) => {
             let highest = if args.frequency.is_some() { u64::MAX } else { TICKS_PER_SECOND };
             plan.measure_waits_by_switches(&format!("bpf: {}", error.root_cause()), highest);
@@ -83,6 +92,9 @@ pub(crate) fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
     }
     let mut state = WaitState::new(blocked, runnable, wakes, random, symbols);
     state.leaf_only = plan.common.unwind == StackMode::None;
+    if let Some(windows) = plan.wait_windows {
+        (state.window, state.scale) = (Some(0..0), windows.of);
+    }
     state.switches = plan.waits_by_switches.then(SwitchTimes::default);
     Ok(Some(state))
 }

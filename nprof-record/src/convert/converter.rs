@@ -100,6 +100,8 @@ impl<S: Sink> RecordHandler for Converter<S> {
             KernelRecord::Tick => self.handle_tick(sample_id.time),
             &KernelRecord::Existing(state) => self.handle_existing(sample_id, state),
             KernelRecord::Peek(peek) => self.handle_peek(sample_id, peek),
+            KernelRecord::WindowOpened(window) => self.handle_window(window),
+            KernelRecord::WindowClosed(threads) => self.write_window_end(sample_id.time, threads),
             KernelRecord::Mmap(mmap) => self.handle_mmap(sample_id, mmap),
             &KernelRecord::Comm { pid, tid, exec, name } => {
                 self.add_if_new(pid, tid);
@@ -280,7 +282,8 @@ impl<S: Sink> Converter<S> {
 
     /// Returns the sums of the times of all threads. None if they are not measured.
     pub(crate) fn time_sums(&self) -> Option<TimeSums> {
-        self.waiting.as_ref().map(|state| state.sums)
+        let state = self.waiting.as_ref().filter(|state| state.window.is_none());
+        state.map(|state| state.sums)
     }
 
     /// Returns the state of the event that counts calls. None without it.

@@ -1,6 +1,8 @@
 //! The weights of waits, their causes, the parts of waits that go on, and the sums over all threads.
 //! Pure.
 
+use std::ops::Range;
+
 use nprof_stream::{EventId, NodeId, TaskId};
 use nprof_unwind::unwind::stack_input::Words;
 use rustc_hash::FxHashMap;
@@ -8,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::convert::switches::SwitchTimes;
 use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::perf::waits::data::{Capture, ThreadTimes, WaitPlace};
+use crate::perf::waits::windows;
 
 /// The weight and the count of a sample.
 pub(crate) type Weight = (u64, u64);
@@ -159,6 +162,10 @@ pub(crate) struct WaitState {
     pub(crate) sums: TimeSums,
     /// The times by records of context switches; `None` if BPF programs measure them.
     pub(crate) switches: Option<SwitchTimes>,
+    /// The last window; empty before the first. `None` if waits are recorded all the time.
+    pub(crate) window: Option<Range<u64>>,
+    /// The factor of weights: the time for which a moment in a window stands.
+    pub(crate) scale: u64,
 }
 
 impl WaitState {
@@ -183,7 +190,15 @@ impl WaitState {
             exited: FxHashMap::default(),
             sums: TimeSums::default(),
             switches: None,
+            window: None,
+            scale: 1,
         }
+    }
+
+    /// Returns the length of the recorded part of `time`: of all of it, unless waits are recorded in windows.
+    pub(crate) fn recorded_ns(&self, time: Range<u64>) -> u64 {
+        let window = self.window.clone().unwrap_or(0..u64::MAX);
+        windows::overlap(&time, &window)
     }
 
     /// Drops the ids of the epoch before.
@@ -338,6 +353,16 @@ mod tests {
             assert!((count - expected).abs() < 0.008, "{size}: {count}");
             assert!((weight / 1000.0 - expected).abs() < 0.008, "{size}: {weight}");
         }
+    }
+
+    #[test]
+    fn recorded_part_of_a_wait_is_that_in_the_window() {
+        let mut state = WaitState::new(None, None, None, Random::new(0), WaitSymbols::default());
+        assert_eq!(state.recorded_ns(10..70), 60);
+        state.window = Some(20..30);
+        let recorded =
+            [10..70, 10..25, 25..70, 22..24, 5..20, 30..40].map(|it| state.recorded_ns(it));
+        assert_eq!(recorded, [10, 5, 5, 2, 0, 0]);
     }
 
     #[test]

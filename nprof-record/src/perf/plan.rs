@@ -22,6 +22,7 @@ use crate::event::{
 use crate::os::open_error::{self, OpenRefusal};
 use crate::perf::record::{RawData, SampleLayout};
 use crate::perf::waits::tracer::WaitConfig;
+use crate::perf::waits::windows::Windows;
 
 /// A requested event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +140,8 @@ pub(crate) struct Plan {
     pub(crate) frequency: u64,
     /// True if waiting is measured by records of context switches, false if by BPF programs.
     pub(crate) waits_by_switches: bool,
+    /// The windows in which waits are recorded; `None` if they are all the time.
+    pub(crate) wait_windows: Option<Windows>,
 }
 
 /// Tries to open events.
@@ -181,7 +184,17 @@ pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<P
     };
     let frequency = request.frequency;
     let waits_by_switches = false;
-    Ok(Plan { events, common, has_records: true, may_open_system, frequency, waits_by_switches })
+    let wait_windows = None;
+    let has_records = true;
+    Ok(Plan {
+        events,
+        common,
+        has_records,
+        may_open_system,
+        frequency,
+        waits_by_switches,
+        wait_windows,
+    })
 }
 
 /// Tries whether an event can be opened in any way.
@@ -411,8 +424,16 @@ impl Plan {
             delayed,
         };
         let (events, has_records, may_open_system) = (Vec::new(), false, false);
-        let waits_by_switches = false;
-        Self { events, common, has_records, may_open_system, frequency, waits_by_switches }
+        let (waits_by_switches, wait_windows) = (false, None);
+        Self {
+            events,
+            common,
+            has_records,
+            may_open_system,
+            frequency,
+            waits_by_switches,
+            wait_windows,
+        }
     }
 
     /// Returns the first event that measures CPU time, and its number. None if there is none.
@@ -448,7 +469,14 @@ impl Plan {
             StackMode::Dwarf => self.common.with_bpf_copier().stack_size,
             _ => 0,
         };
-        is_needed.then_some(WaitConfig { blocked_period, runnable_period, has_wakes, copied_bytes })
+        let has_windows = self.wait_windows.is_some();
+        is_needed.then_some(WaitConfig {
+            blocked_period,
+            runnable_period,
+            has_wakes,
+            has_windows,
+            copied_bytes,
+        })
     }
 
     /// Measures waiting by records of context switches, for a reason. Events whose period follows from

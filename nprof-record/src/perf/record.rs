@@ -1,6 +1,8 @@
 //! Decodes the records of a ring (perf_event_open(2), include/uapi/linux/perf_event.h). Pure. No
 //! field is trusted: a record shorter than its fields is rejected.
 
+use std::ops::Range;
+
 use nprof_object::{FileOffset, RuntimeAddress};
 use nprof_stream::NO_CPU;
 use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
@@ -11,7 +13,7 @@ use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
 use crate::perf::calls::data::{Call, CallRest, RoutineCount, TakenOff};
 use crate::perf::preloaded::PreloadRecord;
 use crate::perf::stack_chunks::{CHUNK_HEADER_BYTES, ExtraStack, SampleKey, StackChunk};
-use crate::perf::waits::data::{Peek, ThreadNote, Wait, WaitState, Wake};
+use crate::perf::waits::data::{Peek, ThreadNote, Wait, WaitState, WaitingThread, Wake};
 
 /// Bytes of the header of a record.
 pub(crate) const HEADER: usize = 8;
@@ -175,6 +177,10 @@ pub(crate) enum KernelRecord<'a> {
     Existing(WaitState),
     /// The place at which a blocked thread waits.
     Peek(&'a Peek),
+    /// The start of a window in which waits are recorded, with its times.
+    WindowOpened(Range<u64>),
+    /// The end of a window, with the threads that wait.
+    WindowClosed(&'a [WaitingThread]),
     Mmap(Mmap<'a>),
     /// A task changed its name, by execve(2) or prctl(2).
     Comm {

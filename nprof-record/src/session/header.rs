@@ -114,6 +114,10 @@ fn event(id: EventId, planned: &PlannedEvent, plan: &Plan) -> Event {
     let period = if planned.event.is_weighed() { planned.event.value_period } else { period };
     let name = &planned.event.name;
     let is_wait = planned.event.waiting().is_some();
+    let windows = plan.wait_windows.filter(|_| is_wait);
+    // A sample in a window stands for the time around it, too.
+    let period = period.map(|period| period.saturating_mul(windows.map_or(1, |it| it.of)));
+    let duty = windows.map(|it| format!("{}/{}", it.length_ns, it.interval_ns()));
     let capture = if is_wait && plan.waits_by_switches {
         "switches"
     } else if planned.event.is_written_by_bpf() {
@@ -136,11 +140,12 @@ fn event(id: EventId, planned: &PlannedEvent, plan: &Plan) -> Event {
         unit: planned.event.unit().into(),
         measure: planned.event.measure.clone(),
         period,
-        frequency: planned.frequency,
+        frequency: planned.frequency.filter(|_| windows.is_none()),
         scope: planned.scope.word().into(),
         unwind: stack_mode.word().into(),
         fallback: planned.fallback.clone().into(),
         capture: capture.into(),
+        duty: duty.unwrap_or_default().into(),
         exact_ns: is_calls.then_some(SLICE_NS),
         ..Event::default()
     }

@@ -13,4 +13,5 @@ pub(crate) mod process_times;
 pub(crate) mod recording;
 pub(crate) mod summary;
 pub(crate) mod wait_meter;
+pub(crate) mod wait_windows;
 pub(crate) mod workload;

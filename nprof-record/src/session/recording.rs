@@ -234,6 +234,8 @@ impl Recording {
         let threads = match waits {
             // An error now is one at the end, too, where the books are then missing.
             WaitMeter::Bpf(tracer) => tracer.progress().unwrap_or_default(),
+            // They are written at the end of each window.
+            WaitMeter::Windows(_) => return,
             WaitMeter::Switches(_) => self.converter.switched_threads(until_ns, ONGOING_MIN_NS),
         };
         self.converter.write_ongoing(&threads, until_ns);

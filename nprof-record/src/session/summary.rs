@@ -71,6 +71,8 @@ pub(crate) struct Summary {
     pub(crate) unread_stacks: usize,
     /// True if waiting was measured by records of context switches.
     pub(crate) waits_by_switches: bool,
+    /// True if waiting was recorded in windows, so that no times of threads were counted.
+    pub(crate) has_wait_windows: bool,
     /// The cause of most losses in rings; `None` if there were none.
     pub(crate) delay: Option<Delay>,
     pub(crate) open_mode: OpenMode,
@@ -181,8 +183,8 @@ impl Summary {
 
     /// Returns remarks, which are not printed with -q.
     pub(crate) fn remarks(&self) -> Vec<String> {
-        // A recording of memory alone samples no time.
-        let samples_time = self.clock.is_some() || !self.is_preloaded;
+        // A recording of memory alone samples no time; one of waits in windows does, uncounted.
+        let samples_time = (self.clock.is_some() || !self.is_preloaded) && !self.has_wait_windows;
         let waited = self.waited().filter(|_| samples_time && self.times.is_none());
         let waited = waited.filter(|&waited| waited >= WAITED && self.samples > 0);
         let text = waited.zip(self.subject).map(|(waited, subject)| {

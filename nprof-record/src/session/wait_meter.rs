@@ -11,12 +11,15 @@ use crate::perf::switches::tracer::SharedTracer;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::session::event_source::EventSource;
 use crate::session::existing_threads::follow_all;
+use crate::session::wait_windows::SharedWindows;
 
 /// The way in which waiting is measured.
 #[derive(Clone, Debug)]
 pub(crate) enum WaitMeter {
     /// BPF programs choose the waits, and write full samples into the rings of perf events.
     Bpf(Rc<WaitTracer>),
+    /// The same, in windows of time.
+    Windows(SharedWindows),
     /// Records of context switches; the stacks are read while the threads wait.
     Switches(SharedTracer),
 }
@@ -34,6 +37,13 @@ impl WaitMeter {
                 tracer.start()?;
                 follow_all(list, |threads| tracer.follow(threads))
             }
+            Self::Windows(windows) => {
+                let tracer = windows.borrow().tracer.clone();
+                tracer.start()?;
+                follow_all(list, |threads| tracer.follow(threads))?;
+                windows.borrow_mut().begin();
+                Ok(())
+            }
             Self::Switches(tracer) => {
                 tracer.borrow_mut().begin();
                 let threads = list();
@@ -47,6 +57,10 @@ impl WaitMeter {
     pub(crate) fn stop(&self) {
         match self {
             Self::Bpf(tracer) => tracer.stop(),
+            Self::Windows(windows) => {
+                windows.borrow_mut().stop();
+                windows.borrow().tracer.stop();
+            }
             Self::Switches(tracer) => tracer.borrow_mut().stop(),
         }
     }
@@ -55,6 +69,7 @@ impl WaitMeter {
     pub(crate) fn missed(&self) -> u64 {
         match self {
             Self::Bpf(tracer) => tracer.missed(),
+            Self::Windows(windows) => windows.borrow().tracer.missed(),
             Self::Switches(_) => 0,
         }
     }
@@ -62,7 +77,7 @@ impl WaitMeter {
     /// Returns the number of threads of which the stacks may not be read.
     pub(crate) fn refused(&self) -> usize {
         match self {
-            Self::Bpf(_) => 0,
+            Self::Bpf(_) | Self::Windows(_) => 0,
             Self::Switches(tracer) => tracer.borrow().refused.len(),
         }
     }

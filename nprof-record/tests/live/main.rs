@@ -63,6 +63,8 @@ mod wait_servers;
 mod wait_shapes;
 // Waiting of processes that exist before: by target, after a delay, without rights.
 mod wait_targets;
+// Waiting in windows of time.
+mod wait_windows;
 // Waiting: lengths, causes, threads that wait all the time, exact times of each thread.
 mod waits;
 // Waiting without BPF: times, stacks and calls by context switches and looks at blocked threads.

@@ -108,6 +108,8 @@ pub(crate) fn sum_of(name: &[u8], parts: &[Event]) -> Event {
         period: common(parts, |part| &part.period),
         frequency: common(parts, |part| &part.frequency),
         scope: common(parts, |part| &part.scope),
+        // A sum with one part in windows is as precise as that part.
+        duty: parts.iter().map(|part| part.duty.clone()).max().unwrap_or_default(),
         unwind: common(parts, |part| &part.unwind),
         // A sum with one part of unknown error has an unknown error.
         scaled: parts.iter().map(|part| part.scaled.clone()).max().unwrap_or_default(),

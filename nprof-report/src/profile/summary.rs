@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use nprof_cli::time;
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
 use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Measure, Step};
@@ -108,6 +109,27 @@ impl EventSummary {
         }
         self.unnamed.append(&other.unnamed);
         self.overhead.add(other.overhead);
+    }
+
+    /// Returns the windows in which it was recorded, as the end of a clause. Empty if it was all the time.
+    pub fn windows(&self) -> String {
+        let duty = &self.event.duty;
+        if duty.is_empty() {
+            return String::new();
+        }
+        let times: Option<Vec<u64>> = duty
+            .split(|byte| *byte == b'/')
+            .map(|it| str::from_utf8(it).ok()?.parse().ok())
+            .collect();
+        match times.as_deref() {
+            Some(&[length, interval]) => {
+                let [length, interval] =
+                    [length, interval].map(|ns| time::rounded(Duration::from_nanos(ns)));
+                format!(", in windows of {length} in each {interval}")
+            }
+            // Of a later version, or of another program.
+            _ => format!(", in windows of {}", escaped(duty)),
+        }
     }
 
     /// Returns its name for people, with the events that were added into it: `wall = cpu-clock +
@@ -461,6 +483,7 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
     if !event.scope.is_empty() {
         name.push_str(&format!(", {}", escaped(&event.scope)));
     }
+    name.push_str(&summary.windows());
     let mut lines = vec![format!("event:   {name}")];
     // Only the default event, CPU cycles, has a replacement: virtual machines often have no counter.
     if !event.fallback.is_empty() {

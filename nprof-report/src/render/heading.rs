@@ -115,7 +115,8 @@ fn samples(event: &EventSummary) -> String {
         (None, None) => String::new(),
     };
     let number = event.sum.samples;
-    let mut line = format!("samples: {number} of {}{rate}", event.definition());
+    let (definition, windows) = (event.definition(), event.windows());
+    let mut line = format!("samples: {number} of {definition}{rate}{windows}");
     if event.lost_samples() > 0 {
         let lost = lost_text(event.lost_samples(), event.lost_others);
         line.push_str(&format!(", {lost} lost"));

@@ -112,6 +112,7 @@ fn event(summary: &EventSummary) -> Value {
         "period": event.period,
         "frequency": event.frequency,
         "scope": escaped(&event.scope),
+        "duty": escaped(&event.duty),
         "unwind": escaped(&event.unwind),
         "samples": summary.sum.samples,
         "weight": summary.sum.weight,

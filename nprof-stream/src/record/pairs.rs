@@ -274,6 +274,9 @@ macro_rules! with_pairs {
                 fallback: Vec<u8>,
                 /// How waiting was measured: `bpf`. Empty for other events.
                 capture: Vec<u8>,
+                /// The share of the time in which it was recorded, as the length of its windows and that of
+                /// the intervals that have one each, in ns: `10000000/100000000`. Empty for all of it.
+                duty: Vec<u8>,
                 /// The length of time slices, ns, for which the sum of the weights of a thread and a
                 /// function at the leaf is exact. Absent if no sum is.
                 exact_ns: Option<u64>,

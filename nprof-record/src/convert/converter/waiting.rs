@@ -1,6 +1,7 @@
 //! Writes waits: those that have ended, the parts of those that go on, and the times of threads.
 
 use nprof_stream::{Change, ChangeKind, ExtrasBuilder, NodeId, Record, Sample, TaskId};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
@@ -14,9 +15,9 @@ use crate::convert::waits::{
 use crate::perf::record::{self, SampleId};
 use crate::perf::waits::data::{
     self as perf, Capture, NoteContent, Progress, STACK_BYTES, ThreadNote, ThreadTimes, Wait,
-    WaitPlace, Wake,
+    WaitPlace, WaitingThread, Wake,
 };
-use crate::sys::PresentPages;
+use crate::perf::waits::stack_reader::StackReader;
 
 /// The most parts of waits that are written in a second. A part takes about 30 bytes: the stream of a
 /// thousand idle threads grows by 1 KiB per second, and has all of their time in the end.
@@ -24,37 +25,6 @@ const PARTS_MAX: usize = 32;
 
 /// The most exited threads of which the times are awaited.
 const EXITED_MAX: usize = 1 << 16;
-
-/// Reads the stacks of threads that wait, most of them of one process after the other.
-#[derive(Default)]
-struct StackReader {
-    pid: u32,
-    /// The thread by which the list of pages was opened.
-    opened_by: u32,
-    pages: PresentPages,
-    bytes: Vec<u8>,
-}
-
-impl StackReader {
-    /// Returns the stack of a thread from its stack pointer up.
-    fn read(&mut self, id: SampleId, sp: u64) -> &[u8] {
-        self.bytes.resize(STACK_BYTES, 0);
-        if sp == 0 {
-            return &[];
-        }
-        let mut length = 0;
-        if self.pid == id.pid {
-            length = self.pages.read_memory(id.tid, sp, &mut self.bytes);
-        }
-        // The thread that opened the list may have exited before.
-        if length == 0 && (self.pid, self.opened_by) != (id.pid, id.tid) {
-            (self.pid, self.opened_by) = (id.pid, id.tid);
-            self.pages = PresentPages::open(id.tid);
-            length = self.pages.read_memory(id.tid, sp, &mut self.bytes);
-        }
-        &self.bytes[..length]
-    }
-}
 
 /// A part of a wait, as it is written.
 pub(super) struct WaitSample<'a> {
@@ -81,6 +51,12 @@ impl<S: Sink> Converter<S> {
         let wake = state.take_woken(id.tid, wait.since_ns);
         let written = state.take_ongoing(id.tid, wait.since_ns);
         let mut written_ns = written.map_or(0, |it| it.until_ns.saturating_sub(it.since_ns));
+        let woken_ns = wait.since_ns + wait.blocked_ns();
+        let blocked_ns = state.recorded_ns(wait.since_ns..woken_ns);
+        let runnable_ns = state.recorded_ns(woken_ns..wait.until_ns);
+        if blocked_ns == 0 && runnable_ns == 0 {
+            return;
+        }
         let mut sample = sample.clone();
         sample.stack.kernel = state.cause_of(sample.stack.kernel);
         sample.stack.in_kernel = sample.stack.kernel.iter().next().is_some();
@@ -92,12 +68,12 @@ impl<S: Sink> Converter<S> {
         let object = object(id.pid, wait.place);
         let Some(state) = &mut self.waiting else { return };
         let parts = [
-            (state.blocked, wait.blocked_ns(), wait.blocked_hits, wake),
-            (state.runnable, wait.runnable_ns, wait.runnable_hits, None),
+            (state.blocked, wait.blocked_ns(), blocked_ns, wait.blocked_hits, wake),
+            (state.runnable, wait.runnable_ns, runnable_ns, wait.runnable_hits, None),
         ];
-        for (event, size_ns, hits, wake) in parts {
-            let rest_ns = size_ns.saturating_sub(written_ns);
-            written_ns = written_ns.saturating_sub(size_ns);
+        for (event, size_ns, recorded_ns, hits, wake) in parts {
+            let rest_ns = recorded_ns.saturating_sub(written_ns);
+            written_ns = written_ns.saturating_sub(recorded_ns);
             let (Some(event), Some(state)) = (event, &mut self.waiting) else { continue };
             let weight = match (wake, hits) {
                 (Some(wake), _) => wake.weight,
@@ -120,6 +96,8 @@ impl<S: Sink> Converter<S> {
         wait: &WaitSample<'_>,
     ) {
         let Some((weight, count)) = weight else { return };
+        let scale = self.waiting.as_ref().map_or(1, |state| state.scale);
+        let weight = weight.saturating_mul(scale);
         let mut extras = ExtrasBuilder::new();
         add_length(&mut extras, lasted_ns, weight);
         if let Some(place) = wait.place {
@@ -218,15 +196,54 @@ impl<S: Sink> Converter<S> {
                 let task = self.tree.task(note.tid).map(|task| task.id).or(exited);
                 let Some(task) = task else { return };
                 let Some(event) = state.runnable else { return };
-                let lasted_ns = end_ns.saturating_sub(begin_ns);
-                let weight = event.weight(lasted_ns, hits, &mut state.random);
+                let whole_ns = end_ns.saturating_sub(begin_ns);
+                let lasted_ns = state.recorded_ns(begin_ns..end_ns);
+                let weight = event.weight_of_part(lasted_ns, whole_ns, hits, &mut state.random);
                 // It runs no instruction of the program yet, or no more.
                 let (node, place) = (NodeId::NONE, Some(WaitPlace::default()));
                 let (time_ns, cpu) = (id.time, id.cpu);
                 let (object, pair) = (&b""[..], None);
                 let wait = WaitSample { time_ns, cpu, task, node, place, object, pair };
-                self.write_wait(event, lasted_ns, Some(weight), &wait);
+                self.write_wait(event, lasted_ns, weight, &wait);
             }
+        }
+    }
+
+    /// Begins a window in which waits are recorded.
+    pub(super) fn handle_window(&mut self, window: &Range<u64>) {
+        if let Some(state) = &mut self.waiting {
+            state.window = Some(window.clone());
+        }
+    }
+
+    /// Writes the waits that go on at the end of a window, as far as they lie in it.
+    pub(super) fn write_window_end(&mut self, end_ns: u64, threads: &[WaitingThread]) {
+        // The end of the recording may come before that of the window.
+        if let Some(window) = self.waiting.as_mut().and_then(|state| state.window.as_mut()) {
+            window.end = end_ns;
+        }
+        for WaitingThread { progress: thread, stack } in threads {
+            let (Some(state), Some((since_ns, at))) = (&mut self.waiting, thread.wait()) else {
+                continue;
+            };
+            let lasted_ns = state.recorded_ns(since_ns..u64::MAX);
+            let event = if at.is_preempted() { state.runnable } else { state.blocked };
+            let Some(event) = event.filter(|_| self.tree.accepts(thread.tid)) else { continue };
+            let weight = event.choose(lasted_ns, &mut state.random);
+            if weight.is_none() {
+                continue;
+            }
+            let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(end_ns, None) };
+            // The kernel reports no stack of a thread that has been woken by now.
+            let located = thread.capture.as_ref().map(|capture| {
+                let (node, place) = self.locate_stack(id, at, capture, stack);
+                (node, Some(place), object(id.pid, place))
+            });
+            let (node, place, object) = located.unwrap_or((NodeId::NONE, None, Vec::new()));
+            let Some(task) = self.tree.task(id.tid).map(|task| task.id) else { continue };
+            let (time_ns, cpu, object) = (end_ns, id.cpu, &object[..]);
+            let wait = WaitSample { time_ns, cpu, task, node, place, object, pair: None };
+            self.write_wait(event, lasted_ns, weight, &wait);
         }
     }
 
@@ -406,9 +423,7 @@ impl<S: Sink> Converter<S> {
         stacks: &mut StackReader,
     ) -> (NodeId, WaitPlace) {
         let state = thread.wait().map(|(_, state)| state).unwrap_or_default();
-        let registers = pt_regs::sampled(&capture.registers);
-        let copied = CopiedStack { registers: Words(&registers), ..CopiedStack::default() };
-        let stack = stacks.read(id, copied.stack_pointer().unwrap_or(0));
+        let stack = stacks.read(id.pid, id.tid, capture);
         self.locate_stack(id, state, capture, stack)
     }
 

@@ -294,6 +294,14 @@ pub(crate) struct Capture {
     pub(crate) kernel: Vec<u8>,
 }
 
+/// A thread that waits at the end of a window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaitingThread {
+    pub(crate) progress: Progress,
+    /// The stack from the stack pointer up, as it was read while the thread waited.
+    pub(crate) stack: Box<[u8]>,
+}
+
 /// The place at which a blocked thread waits, as it was read while the thread waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Peek {

@@ -2,4 +2,6 @@
 
 pub(crate) mod data;
 pub(crate) mod stack_copies;
+pub(crate) mod stack_reader;
 pub(crate) mod tracer;
+pub(crate) mod windows;

@@ -23,14 +23,17 @@ use crate::sys::{self, BpfMap, MapKind, ProgramKind};
 /// The compiled programs.
 const OBJECT: &[u8] = &ObjectBytes(*include_bytes!("../../../bpf/waits.bpf.o")).0;
 
-/// The programs for tracepoints, with these. The one for the end of a switch comes last: without it
-/// no other program changes the state of a thread.
-const PROGRAMS: [(&str, &CStr); 4] = [
-    ("on_fork", c"sched_process_fork"),
-    ("on_exec", c"sched_process_exec"),
-    ("on_switched_in", YOUNGEST_TRACEPOINT),
-    ("on_switch", c"sched_switch"),
-];
+/// The programs for tracepoints that follow the life of threads, with these.
+const LIFE_PROGRAMS: [(&str, &CStr); 2] =
+    [("on_fork", c"sched_process_fork"), ("on_exec", c"sched_process_exec")];
+
+/// The program for exits, which is attached only if those for switches are not always.
+const EXIT_PROGRAM: (&str, &CStr) = ("on_exit", c"sched_process_exit");
+
+/// The programs for switches. The one for the end of a switch comes last: without it no other program
+/// changes the state of a thread.
+const SWITCH_PROGRAMS: [(&str, &CStr); 2] =
+    [("on_switched_in", YOUNGEST_TRACEPOINT), ("on_switch", c"sched_switch")];
 
 /// The tracepoint of the latest kernel.
 const YOUNGEST_TRACEPOINT: &CStr = c"sched_exit_tp";
@@ -62,6 +65,14 @@ const PLACES: u32 = 1 << 12;
 /// The shortest wait of which the stack is reported before its end, in ns.
 const CAPTURE_AFTER_NS: u64 = 900_000_000;
 
+/// What the program for the iterator over tasks does: `enum` of `window` in bpf/waits.bpf.c.
+#[derive(Clone, Copy, Debug)]
+enum Visit {
+    Reports = 0,
+    Opens = 1,
+    Closes = 2,
+}
+
 /// The only key of an array of one value.
 const FIRST: [u8; 4] = [0; 4];
 
@@ -73,23 +84,31 @@ pub(crate) struct WaitConfig {
     pub(crate) runnable_period: u64,
     /// True if wake-ups are recorded.
     pub(crate) has_wakes: bool,
+    /// True if waits are recorded in windows only.
+    pub(crate) has_windows: bool,
     /// The bytes of each stack that the kernel copies; 0 if stacks are not copied.
     pub(crate) copied_bytes: u32,
 }
 
 impl WaitConfig {
-    /// Returns the programs for tracepoints that it needs, in the order in which they are attached.
+    /// Returns the programs for tracepoints that it needs besides those for switches, in the order in which
+    /// they are attached.
     fn programs(self) -> impl Iterator<Item = (&'static str, &'static CStr)> {
-        self.has_wakes.then_some(WAKE_PROGRAM).into_iter().chain(PROGRAMS)
+        let wakes = self.has_wakes.then_some(WAKE_PROGRAM);
+        let exits = self.has_windows.then_some(EXIT_PROGRAM);
+        wakes.into_iter().chain(exits).chain(LIFE_PROGRAMS)
     }
 }
 
 /// The loaded programs with their maps.
 pub(crate) struct WaitTracer {
-    /// The programs for tracepoints, in the order in which they are attached.
+    /// The programs for tracepoints, in the order in which they are attached, and those for switches.
     programs: Vec<(File, &'static CStr)>,
+    switch_programs: Vec<(File, &'static CStr)>,
+    has_windows: bool,
     /// Each program is attached until its descriptor here is closed.
     attached: RefCell<Vec<File>>,
+    attached_to_switches: RefCell<Vec<File>>,
     /// The program for the iterator over tasks.
     on_task: File,
     threads: BpfMap,
@@ -100,6 +119,7 @@ pub(crate) struct WaitTracer {
     notes: File,
     wakes: File,
     capture_after: BpfMap,
+    window: BpfMap,
     missed: BpfMap,
     /// The code of the programs, as far as the kernel has reported it.
     pub(crate) code: Vec<LoadedCode>,
@@ -132,6 +152,7 @@ impl WaitTracer {
             Ok((object.load(name, ProgramKind::RawTracepoint).map_err(explained)?, tracepoint))
         };
         let programs = config.programs().map(load).collect::<Result<_, _>>()?;
+        let switch_programs = SWITCH_PROGRAMS.into_iter().map(load).collect::<Result<_, _>>()?;
         let iterator = ProgramKind::Iterator(object.kernel_function(TASK_ITERATOR)?);
         let on_task = object.load("on_task", iterator).map_err(explained)?;
         let stack_copies = match config.copied_bytes {
@@ -140,7 +161,10 @@ impl WaitTracer {
         };
         let tracer = Self {
             programs,
+            switch_programs,
+            has_windows: config.has_windows,
             attached: RefCell::default(),
+            attached_to_switches: RefCell::default(),
             on_task,
             threads: object.take_map("threads")?,
             places: object.take_map("places")?,
@@ -148,6 +172,7 @@ impl WaitTracer {
             notes: object.take_map("notes")?.file,
             wakes: object.take_map("wakes")?.file,
             capture_after: object.take_map("capture_after")?,
+            window: object.take_map("window")?,
             missed: object.take_map("missed")?,
             code: Vec::new(),
             stack_copies,
@@ -171,7 +196,7 @@ impl WaitTracer {
     ///
     /// If it does not exist, with the remedy.
     pub(crate) fn try_start(&self) -> anyhow::Result<()> {
-        let youngest = self.programs.iter().find(|(_, it)| *it == YOUNGEST_TRACEPOINT);
+        let youngest = self.switch_programs.iter().find(|(_, it)| *it == YOUNGEST_TRACEPOINT);
         let (program, tracepoint) = youngest.context("no program for it")?;
         attach(program, tracepoint).map(drop)
     }
@@ -208,7 +233,8 @@ impl WaitTracer {
         wakes.map_or(Ok(()), |wakes| sys::bpf_map_set(&self.wakes, cpu, wakes))
     }
 
-    /// Attaches the programs. They follow no thread yet.
+    /// Attaches the programs, but not those for switches if waits are recorded in windows only. They follow
+    /// no thread yet.
     ///
     /// # Errors
     ///
@@ -217,13 +243,57 @@ impl WaitTracer {
         for (program, tracepoint) in &self.programs {
             self.attached.borrow_mut().push(attach(program, tracepoint)?);
         }
+        if self.has_windows { Ok(()) } else { self.attach_to_switches() }
+    }
+
+    fn attach_to_switches(&self) -> anyhow::Result<()> {
+        for (program, tracepoint) in &self.switch_programs {
+            self.attached_to_switches.borrow_mut().push(attach(program, tracepoint)?);
+        }
         Ok(())
+    }
+
+    /// Begins to record waits, also those that go on now.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2), read(2). Nothing is recorded then.
+    pub(crate) fn open_window(&self) -> anyhow::Result<()> {
+        let opened = self.attach_to_switches().and_then(|()| self.visit(Visit::Opens));
+        if opened.is_err() {
+            self.detach_from_switches();
+        }
+        opened.map(drop)
+    }
+
+    /// Ends to record waits. Returns the threads that wait, with their stacks.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2), read(2).
+    pub(crate) fn close_window(&self) -> anyhow::Result<Vec<Progress>> {
+        let threads = self.capture_from(0).and_then(|()| self.visit(Visit::Closes));
+        self.detach_from_switches();
+        threads
+    }
+
+    /// Runs the program for the iterator over tasks on all of them.
+    fn visit(&self, visit: Visit) -> anyhow::Result<Vec<Progress>> {
+        self.window.set(&FIRST, &(visit as u64).to_ne_bytes())?;
+        let threads = self.progress();
+        self.window.set(&FIRST, &(Visit::Reports as u64).to_ne_bytes())?;
+        threads
+    }
+
+    fn detach_from_switches(&self) {
+        // In the order in which they were attached.
+        self.attached_to_switches.borrow_mut().drain(..).for_each(drop);
     }
 
     /// Detaches the programs: the state of each thread stays as it is.
     pub(crate) fn stop(&self) {
-        // In the order in which they were attached.
         self.attached.borrow_mut().drain(..).for_each(drop);
+        self.detach_from_switches();
     }
 
     /// Follows the process of the command from its exec on.

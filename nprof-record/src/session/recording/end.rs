@@ -100,6 +100,7 @@ impl Recording {
             missed: missed.unwrap_or_default(),
             unread_stacks,
             waits_by_switches: plan.waits_by_switches,
+            has_wait_windows: plan.wait_windows.is_some(),
             delay,
             open_mode: plan.common.open_mode,
             may_open_system: plan.may_open_system,
