@@ -6,7 +6,8 @@
 //! test.
 //!
 //! Rows that changed are left out of the whole runs that the others are compared with, the most
-//! significant first: otherwise the share of a function shrinks because another one grew.
+//! significant first: otherwise the share of a function shrinks because another one grew. Of few functions,
+//! the amounts show which of them changed.
 
 use crate::compare::comparison::{Comparison, Method};
 use crate::compare::correction::Correction;
@@ -33,7 +34,7 @@ const WHOLE: f64 = 0.99;
 const MAX_LEFT_OUT: usize = 16;
 
 /// The smallest number of frequent functions from which rows are left out. Among fewer, those that
-/// changed cannot be distinguished from the others.
+/// changed cannot be distinguished from the others by their shares.
 const MIN_FUNCTIONS: usize = 5;
 
 /// The smallest number of samples, on each side, of a frequent function.
@@ -56,7 +57,12 @@ pub(crate) fn test_rows(rows: &mut [Row], comparison: &Comparison<'_>) -> Family
     let hypotheses = hypotheses(rows, comparison);
     let shares = test_quantity(Quantity::Share, &hypotheses, comparison);
     let amounts = test_quantity(Quantity::Amount, &hypotheses, comparison);
-    let (corrected, common_part) = test_corrected(&hypotheses, comparison);
+    let (mut corrected, common_part) = test_corrected(&hypotheses, comparison);
+    let criteria = comparison.criteria;
+    let is_repeated = comparison.method == Method::Welch;
+    if !has_others(&hypotheses) && criteria.amount.is_some() && criteria.is_in_turn && is_repeated {
+        require_amounts(&hypotheses, &mut corrected, &shares, &amounts);
+    }
     let min_effect = comparison.criteria.min_effect;
     for (index, hypothesis) in hypotheses.iter().enumerate() {
         let metric = rows[hypothesis.row].metric_mut(hypothesis.kind);
@@ -76,6 +82,45 @@ pub(crate) fn test_rows(rows: &mut [Row], comparison: &Comparison<'_>) -> Family
         }
     }
     FamilyResult { comparisons: hypotheses.len(), common_part }
+}
+
+/// True if enough functions are frequent to distinguish those that changed from the others.
+fn has_others(hypotheses: &[Hypothesis<'_>]) -> bool {
+    let is_frequent = |hypothesis: &&Hypothesis<'_>| {
+        hypothesis.kind == MetricKind::Self_
+            && hypothesis.observed.iter().all(|side| side.samples() >= MIN_SAMPLES_PER_SIDE)
+    };
+    hypotheses.iter().filter(is_frequent).count() >= MIN_FUNCTIONS
+}
+
+/// Requires that also the amount of a row changed if its share shrank beside one of which both grew, or the reverse.
+fn require_amounts(
+    hypotheses: &[Hypothesis<'_>],
+    corrected: &mut [Change],
+    shares: &[Change],
+    amounts: &[Change],
+) {
+    let direction = |change: &Change| change.estimate.difference().signum();
+    // Of rows that shrank, and of rows that grew.
+    let mut explained = [false; 2];
+    for (hypothesis, (share, amount)) in hypotheses.iter().zip(shares.iter().zip(amounts)) {
+        let is_change = share.significant && amount.significant;
+        if hypothesis.kind == MetricKind::Self_
+            && is_change
+            && direction(share) == direction(amount)
+        {
+            explained[usize::from(direction(share) < 0.0)] = true;
+        }
+    }
+    for (corrected, amount) in corrected.iter_mut().zip(amounts) {
+        if explained[usize::from(direction(corrected) > 0.0)] {
+            corrected.p = corrected.p.max(amount.p);
+            corrected.q = corrected.q.max(amount.q);
+            corrected.estimate.p = corrected.estimate.p.max(amount.estimate.p);
+            corrected.significant &=
+                amount.significant && direction(corrected) == direction(amount);
+        }
+    }
 }
 
 /// True if a metric with the whole run in it has no change of its own. Self of a time has one: the function
@@ -196,11 +241,7 @@ fn test_corrected(
 ) -> (Vec<Change>, f64) {
     let selfs = hypotheses.iter().filter(|hypothesis| hypothesis.kind == MetricKind::Self_);
     let mut correction = Correction::new(comparison, selfs.map(|hypothesis| &hypothesis.observed));
-    let is_frequent = |hypothesis: &&Hypothesis<'_>| {
-        hypothesis.kind == MetricKind::Self_
-            && hypothesis.observed.iter().all(|side| side.samples() >= MIN_SAMPLES_PER_SIDE)
-    };
-    let has_others = hypotheses.iter().filter(is_frequent).count() >= MIN_FUNCTIONS;
+    let has_others = has_others(hypotheses);
     let mut left_out: Vec<usize> = Vec::new();
     loop {
         let sides = hypotheses.iter().enumerate().map(|(index, hypothesis)| {

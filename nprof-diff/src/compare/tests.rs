@@ -119,6 +119,30 @@ fn variance_between_runs_is_no_change() {
     assert_eq!(changes(&pooled), ["shrunk", "grown"]);
 }
 
+#[test]
+fn function_of_few_is_displaced_if_only_its_share_changed() {
+    let runs = |selfs: [u64; 3]| {
+        [-2_i64, 1, 0, 3, -1].map(|noise| {
+            let samples = selfs.map(|self_| self_.saturating_add_signed(noise));
+            run(&samples, 1_000_000)
+        })
+    };
+    let words = |new: [u64; 3]| changes(&diff(&runs([600, 300, 100]), &runs(new), 3));
+    // The others take the same time.
+    assert_eq!(words([600, 300, 160]), ["displaced", "displaced", "grown"]);
+    assert_eq!(words([700, 300, 100]), ["grown", "displaced", "displaced"]);
+    assert_eq!(words([600, 300, 40]), ["displaced", "displaced", "shrunk"]);
+    // They take another time, too.
+    assert_eq!(words([600, 240, 160]), ["same", "shrunk", "grown"]);
+    // All take three times as long: the runs are longer.
+    assert_eq!(words([1800, 900, 300]), ["same"; 3]);
+    // Without comparable times, shares decide.
+    let (base, new) = (runs([600, 300, 100]), runs([600, 300, 160]));
+    let criteria = Criteria { is_in_turn: false, ..CRITERIA };
+    let diff = compare(&base.each_ref(), &new.each_ref(), None, ids(3), criteria);
+    assert_eq!(changes(&diff), ["shrunk", "shrunk", "grown"]);
+}
+
 /// The result of `--fail-on any`, and the sentences on the missing evidence.
 fn any(diff: &Diff) -> (&'static str, Vec<String>) {
     let bounds = ["any".parse::<Bound>().unwrap()];
