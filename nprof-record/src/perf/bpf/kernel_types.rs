@@ -3,6 +3,8 @@
 //! The format is that of Documentation/bpf/btf.rst of Linux. A kernel has 150,000 types, and aya-obj
 //! takes 0.1 s and 40 MiB to read them with all members.
 
+use rustc_hash::FxHashMap;
+
 /// The magic number at the start, in the byte order of this machine.
 const MAGIC: u16 = 0xeb9f;
 
@@ -11,15 +13,28 @@ const HEADER_BYTES: usize = 24;
 const TYPE_BYTES: usize = 12;
 
 /// Kinds of types.
+const INT: u32 = 1;
+const POINTER: u32 = 2;
+const ARRAY: u32 = 3;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const FORWARD: u32 = 7;
+/// A name, `volatile`, `const`, `restrict` and a tag: each has the type it refers to.
+const REFERENCES: [u32; 5] = [8, 9, 10, 11, 18];
 const FUNCTION: u32 = 12;
 
-/// Returns the types of a kernel without the members of those that have a name which is not in `names`.
-/// Functions that are not in it lose their names, too. The ids of types stay as they are. None if the
-/// types cannot be read: they are truncated, or of a kind of a later kernel.
-pub(super) fn reduced(types: &[u8], names: &[&str]) -> Option<Vec<u8>> {
+/// Types that refer to each other, with their own numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reduced {
+    pub(super) types: Vec<u8>,
+    /// The functions among the names, with their numbers in the kernel.
+    pub(super) functions: FxHashMap<String, u32>,
+}
+
+/// Returns the structures of a kernel with a name in `names`, with the types of their members as far as
+/// these lie in them: other structures with a name have no members, and pointers point to nothing. None
+/// if the types cannot be read: they are truncated, or of a kind of a later kernel.
+pub(super) fn reduced(types: &[u8], names: &[&str]) -> Option<Reduced> {
     let header = types.get(..HEADER_BYTES)?;
     let (magic, header_bytes) = (word(header, 0)? as u16, word(header, 4)? as usize);
     if magic != MAGIC || header_bytes < HEADER_BYTES {
@@ -29,62 +44,149 @@ pub(super) fn reduced(types: &[u8], names: &[&str]) -> Option<Vec<u8>> {
         let start = header_bytes.checked_add(word(header, at)? as usize)?;
         types.get(start..)?.get(..word(header, at + 4)? as usize)
     };
-    let (mut rest, strings) = (section(8)?, section(16)?);
-    let mut kept = Vec::with_capacity(rest.len() / 2);
-    while !rest.is_empty() {
-        let (name, info) = (word(rest, 0)? as usize, word(rest, 4)?);
-        let kind = info >> 24 & 0x1f;
-        let size = TYPE_BYTES + member_bytes(kind, info as usize & 0xffff)?;
-        let own = rest.get(..size)?;
-        rest = &rest[size..];
-        let is_kept = match kind {
-            // A member may lie in a union or a structure without a name.
-            STRUCT | UNION if name == 0 => true,
-            STRUCT | FUNCTION => strings.get(name..).is_some_and(|text| begins_with(text, names)),
-            _ => size == TYPE_BYTES || kind == 1,
-        };
-        if is_kept {
-            kept.extend_from_slice(own);
-        } else {
-            for word in [0, FORWARD << 24, 0] {
-                kept.extend_from_slice(&word.to_ne_bytes());
+    let (types, strings) = (section(8)?, section(16)?);
+    // Number 0 is the type `void`, which is not written.
+    let mut reducer = Reducer { types, strings, starts: vec![0], ..Reducer::default() };
+    let mut reduced = Reduced::default();
+    let mut at = 0;
+    while at < types.len() {
+        let (name, info) = (word(types, at)? as usize, word(types, at + 4)?);
+        let kind = kind(info);
+        let number = reducer.starts.len() as u32;
+        reducer.starts.push(at);
+        at = at.checked_add(TYPE_BYTES + member_bytes(kind, info as usize & 0xffff)?)?;
+        if at > types.len() {
+            return None;
+        }
+        if matches!(kind, STRUCT | FUNCTION)
+            && let Some(name) = name_among(strings.get(name..)?, names)
+        {
+            if kind == FUNCTION {
+                reduced.functions.insert(name.to_owned(), number);
+            } else {
+                reducer.number_of(number);
+                reducer.roots.push(number);
             }
         }
     }
-    let mut reduced = Vec::with_capacity(HEADER_BYTES + kept.len() + strings.len());
-    reduced.extend_from_slice(&header[..4]);
-    let length = |section: &[u8]| u32::try_from(section.len()).ok();
-    let (types, strings_bytes) = (length(&kept)?, length(strings)?);
-    for word in [HEADER_BYTES as u32, 0, types, types, strings_bytes] {
-        reduced.extend_from_slice(&word.to_ne_bytes());
-    }
-    reduced.extend_from_slice(&kept);
-    reduced.extend_from_slice(strings);
+    reduced.types = reducer.write()?;
     Some(reduced)
+}
+
+/// Copies types.
+#[derive(Debug, Default)]
+struct Reducer<'a> {
+    types: &'a [u8],
+    strings: &'a [u8],
+    /// The place of each type.
+    starts: Vec<usize>,
+    /// Structures that are copied with their members.
+    roots: Vec<u32>,
+    /// The new numbers of types by the old ones, and the old ones in the order of the new ones.
+    numbers: FxHashMap<u32, u32>,
+    copied: Vec<u32>,
+    names: Vec<u8>,
+}
+
+impl Reducer<'_> {
+    /// Returns the new number of a type, which is copied.
+    fn number_of(&mut self, old: u32) -> u32 {
+        if old == 0 {
+            return 0;
+        }
+        *self.numbers.entry(old).or_insert_with(|| {
+            self.copied.push(old);
+            self.copied.len() as u32
+        })
+    }
+
+    /// Returns the new place of a string, which is copied.
+    fn name_at(&mut self, old: u32) -> Option<u32> {
+        let text = self.strings.get(old as usize..)?;
+        let length = text.iter().position(|byte| *byte == 0)?;
+        if length == 0 {
+            return Some(0);
+        }
+        let at = self.names.len();
+        self.names.extend_from_slice(&text[..=length]);
+        u32::try_from(at).ok()
+    }
+
+    fn write(mut self) -> Option<Vec<u8>> {
+        self.names.push(0);
+        let (mut types, mut next) = (Vec::new(), 0);
+        // More are added meanwhile.
+        while let Some(&number) = self.copied.get(next) {
+            next += 1;
+            self.write_type(number, &mut types)?;
+        }
+        let length = |section: &[u8]| u32::try_from(section.len()).ok();
+        let (types_bytes, names_bytes) = (length(&types)?, length(&self.names)?);
+        let first = u32::from(MAGIC) | 1 << 16;
+        let header = [first, HEADER_BYTES as u32, 0, types_bytes, types_bytes, names_bytes];
+        let header = header.iter().flat_map(|word| word.to_ne_bytes());
+        Some(header.chain(types).chain(self.names).collect())
+    }
+
+    fn write_type(&mut self, number: u32, to: &mut Vec<u8>) -> Option<()> {
+        let at = *self.starts.get(number as usize)?;
+        let old = |index: usize| word(self.types, at + 4 * index);
+        let (name, info, size) = (old(0)?, old(1)?, old(2)?);
+        let kind = kind(info);
+        let mut words = match kind {
+            INT => vec![self.name_at(name)?, info, size, word(self.types, at + TYPE_BYTES)?],
+            POINTER => vec![0, info, 0],
+            ARRAY => {
+                let (element, index, length) = (old(3)?, old(4)?, old(5)?);
+                vec![0, info, 0, self.number_of(element), self.number_of(index), length]
+            }
+            _ if REFERENCES.contains(&kind) => {
+                vec![self.name_at(name)?, info, self.number_of(size)]
+            }
+            STRUCT | UNION if name == 0 || self.roots.contains(&number) => {
+                vec![self.name_at(name)?, info, size]
+            }
+            _ => vec![0, FORWARD << 24, 0],
+        };
+        if words[1] == info && matches!(kind, STRUCT | UNION) {
+            for member in 0..info as usize & 0xffff {
+                let at = at + TYPE_BYTES + 12 * member;
+                let [name, member, offset] =
+                    [word(self.types, at)?, word(self.types, at + 4)?, word(self.types, at + 8)?];
+                words.extend([self.name_at(name)?, self.number_of(member), offset]);
+            }
+        }
+        to.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        Some(())
+    }
+}
+
+fn kind(info: u32) -> u32 {
+    info >> 24 & 0x1f
 }
 
 /// Returns the bytes of the members of a type. None if its kind is unknown.
 fn member_bytes(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
         // An integer, a variable, and a tag of a declaration have one word.
-        1 | 14 | 17 => 4,
-        // An array has three.
-        3 => 12,
+        INT | 14 | 17 => 4,
+        ARRAY => 12,
         // Structures, unions, sections and enumerations of 64 bits.
-        4 | 5 | 15 | 19 => 12 * members,
+        STRUCT | UNION | 15 | 19 => 12 * members,
         // Enumerations and the types of functions.
         6 | 13 => 8 * members,
         // Pointers, forward declarations, names, qualifiers, functions, floats and tags of types.
-        2 | 7..=12 | 16 | 18 => 0,
+        POINTER | 7..=12 | 16 | 18 => 0,
         _ => return None,
     })
 }
 
-/// True if a text begins with one of the names and their terminating NUL.
-fn begins_with(text: &[u8], names: &[&str]) -> bool {
-    names
-        .iter()
-        .any(|name| text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
+/// Returns the one of the names with which a text begins, up to its terminating NUL.
+fn name_among<'a>(text: &[u8], names: &[&'a str]) -> Option<&'a str> {
+    let is_it = |name: &str| {
+        text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+    };
+    names.iter().copied().find(|name| is_it(name))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -96,49 +198,76 @@ mod tests {
     use super::*;
 
     const STRINGS: &[u8] = b"\0int\0task\0pid\0other\0run\0walk\0";
+    const INT_TYPE: [u32; 4] = [1, INT << 24, 4, 32];
 
     /// Returns types in their encoding.
-    fn encoded(types: &[u32]) -> Vec<u8> {
+    fn encoded(types: &[u32], strings: &[u8]) -> Vec<u8> {
         let bytes = 4 * types.len() as u32;
-        let header = [0x1_eb9f, 24, 0, bytes, bytes, STRINGS.len() as u32];
+        let header = [0x1_eb9f, 24, 0, bytes, bytes, strings.len() as u32];
         let words = header.iter().chain(types).flat_map(|word| word.to_ne_bytes());
-        words.chain(STRINGS.iter().copied()).collect()
+        words.chain(strings.iter().copied()).collect()
     }
 
-    const INT: [u32; 4] = [1, 1 << 24, 4, 32];
-    const TASK: [u32; 6] = [5, 4 << 24 | 1, 8, 10, 1, 32];
-    const OTHER: [u32; 6] = [14, 4 << 24 | 1, 8, 10, 1, 0];
-    const FORWARD_ONLY: [u32; 3] = [0, FORWARD << 24, 0];
+    #[test]
+    fn structure_is_kept_with_the_types_in_it() {
+        let (other, choice) = ([14, STRUCT << 24 | 1, 4, 10, 2, 0], [14, 6 << 24 | 1, 4, 1, 0]);
+        let (run, walk) = ([20, FUNCTION << 24, 4], [24, FUNCTION << 24, 4]);
+        // An `int` in a union, an `other`, and a pointer to one.
+        let task = [5, STRUCT << 24 | 3, 16, 0, 5, 0, 10, 1, 32, 14, 8, 64];
+        let unnamed = [0, UNION << 24 | 1, 4, 10, 2, 0];
+        let pointer = [0, POINTER << 24, 1];
+        let all = [&other[..], &INT_TYPE, &choice, &task, &unnamed, &run, &walk, &pointer].concat();
+        let reduced = reduced(&encoded(&all, STRINGS), &["task", "walk"]).expect("it is complete");
+        let types = [
+            &[1, STRUCT << 24 | 3, 16, 0, 2, 0, 6, 3, 32, 10, 4, 64][..],
+            &[0, UNION << 24 | 1, 4, 16, 5, 0],
+            &[0, FORWARD << 24, 0],
+            &[0, POINTER << 24, 0],
+            &[20, INT << 24, 4, 32],
+        ];
+        let expected = encoded(&types.concat(), b"\0task\0pid\0other\0pid\0int\0");
+        assert_eq!(reduced.types, expected);
+        assert_eq!(reduced.functions, [("walk".to_owned(), 7)].into_iter().collect());
+    }
 
     #[test]
-    fn other_types_lose_their_members_and_keep_their_numbers() {
-        let choice = [14, 6 << 24 | 2, 4, 1, 0, 5, 1];
-        let (run, walk) = ([20, 12 << 24, 4], [24, 12 << 24, 4]);
-        let unnamed = [0, 5 << 24 | 1, 4, 10, 1, 0];
-        let all = [&INT[..], &OTHER, &TASK, &choice, &unnamed, &run, &walk].concat();
-        let reduced = reduced(&encoded(&all), &["task", "walk"]).expect("it is complete");
-        let expected =
-            [&INT[..], &FORWARD_ONLY, &TASK, &FORWARD_ONLY, &unnamed, &FORWARD_ONLY, &walk]
-                .concat();
-        assert_eq!(reduced, encoded(&expected));
+    fn arrays_and_names_of_types_keep_what_they_refer_to() {
+        let task = [5, STRUCT << 24 | 1, 16, 10, 3, 0];
+        let array = [0, ARRAY << 24, 0, 4, 1, 4];
+        let constant = [0, 10 << 24, 1];
+        let all = [&INT_TYPE[..], &task, &array, &constant].concat();
+        let reduced = reduced(&encoded(&all, STRINGS), &["task"]).expect("it is complete");
+        let types = [
+            &[1, STRUCT << 24 | 1, 16, 6, 2, 0][..],
+            &[0, ARRAY << 24, 0, 3, 4, 4],
+            &[0, 10 << 24, 4],
+            &[10, INT << 24, 4, 32],
+        ];
+        assert_eq!(reduced.types, encoded(&types.concat(), b"\0task\0pid\0int\0"));
     }
 
     #[test]
     fn whole_names_are_compared() {
-        let reduced = |names: &[&str]| reduced(&encoded(&TASK), names).expect("it is complete");
-        assert_eq!(reduced(&["tas"]), encoded(&FORWARD_ONLY));
-        assert_eq!(reduced(&["tasks"]), encoded(&FORWARD_ONLY));
-        assert_eq!(reduced(&["x", "task"]), encoded(&TASK));
+        let task = [5, STRUCT << 24, 8];
+        let count = |names: &[&str]| {
+            let reduced = reduced(&encoded(&task, STRINGS), names).expect("it is complete");
+            reduced.types.len() - HEADER_BYTES
+        };
+        assert_eq!((count(&["tas"]), count(&["tasks"])), (1, 1));
+        assert_eq!(count(&["x", "task"]), TYPE_BYTES + b"\0task\0".len());
     }
 
     #[test]
     fn truncated_and_unknown_types_are_refused() {
-        let whole = encoded(&[&INT[..], &TASK].concat());
+        let task = [5, STRUCT << 24 | 1, 8, 10, 1, 32];
+        let encoded = |types: &[u32]| encoded(types, STRINGS);
+        let whole = encoded(&[&INT_TYPE[..], &task].concat());
         for length in 0..whole.len() {
             assert_eq!(reduced(&whole[..length], &["task"]), None, "{length}");
         }
         assert_eq!(reduced(&encoded(&[1, 31 << 24, 0]), &["task"]), None);
-        assert_eq!(reduced(&encoded(&TASK[..5]), &["task"]), None);
+        assert_eq!(reduced(&encoded(&task[..5]), &["task"]), None);
+        assert_eq!(reduced(&encoded(&[5, STRUCT << 24 | 1, 8, 10, 9, 32]), &["task"]), None);
         let mut other_order = whole;
         other_order.swap(0, 1);
         assert_eq!(reduced(&other_order, &["task"]), None);

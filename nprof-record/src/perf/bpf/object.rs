@@ -8,12 +8,13 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, anyhow};
-use aya_obj::btf::{Btf, BtfFeatures, BtfKind};
+use aya_obj::btf::{Btf, BtfFeatures};
 use aya_obj::generated::bpf_insn;
 use aya_obj::{EbpfSectionKind, Function, Object};
+use rustc_hash::FxHashMap;
 
 use crate::os::lockdown;
-use crate::perf::bpf::kernel_types;
+use crate::perf::bpf::kernel_types::{self, Reduced};
 use crate::sys::{self, BpfCode, BpfMap, MapLayout, ProgramKind};
 
 /// The types of the kernel.
@@ -32,7 +33,8 @@ pub(crate) struct BpfObject {
     object: Object,
     /// The types of the programs in the kernel.
     types: File,
-    kernel_types: Btf,
+    /// The functions of the kernel that the programs use, with their numbers in its types.
+    kernel_functions: FxHashMap<String, u32>,
     maps: HashMap<String, BpfMap>,
 }
 
@@ -58,8 +60,8 @@ impl BpfObject {
         let types = object.fixup_and_sanitize_btf(&features)?;
         let types = types.context("the object file has no types")?.to_bytes();
         let types = sys::bpf_types(&types).context("the kernel refuses the types")?;
-        let kernel_types = Btf::parse(&read_types(used_types)?, object.endianness)?;
-        object.relocate_btf(&kernel_types)?;
+        let Reduced { types: kernel_types, functions } = read_types(used_types)?;
+        object.relocate_btf(&Btf::parse(&kernel_types, object.endianness)?)?;
         let mut maps = HashMap::new();
         let mut definitions = std::mem::take(&mut object.maps);
         for (name, definition) in &mut definitions {
@@ -84,7 +86,7 @@ impl BpfObject {
             definitions.iter().map(|(name, it)| (&name[..], maps[name].file.as_raw_fd(), it));
         object.relocate_maps(descriptors, &text)?;
         object.relocate_calls(&text)?;
-        Ok(Self { object, types, kernel_types, maps })
+        Ok(Self { object, types, kernel_functions: functions, maps })
     }
 
     /// Removes a map from the others.
@@ -102,7 +104,8 @@ impl BpfObject {
     ///
     /// If the kernel has no such function.
     pub(crate) fn kernel_function(&self, name: &str) -> anyhow::Result<u32> {
-        Ok(self.kernel_types.id_by_type_name_kind(name, BtfKind::Func)?)
+        let number = self.kernel_functions.get(name).copied();
+        number.with_context(|| format!("the kernel has no function {name}"))
     }
 
     /// Loads a program of the file.
@@ -127,11 +130,11 @@ impl BpfObject {
 }
 
 /// Reads the types of the kernel, as far as they are used.
-fn read_types(used: &[&str]) -> anyhow::Result<Vec<u8>> {
+fn read_types(used: &[&str]) -> anyhow::Result<Reduced> {
     let whole = fs::read(KERNEL_TYPES).with_context(|| {
         format!("cannot read {KERNEL_TYPES}, which needs a kernel with CONFIG_DEBUG_INFO_BTF")
     })?;
-    Ok(kernel_types::reduced(&whole, used).unwrap_or(whole))
+    kernel_types::reduced(&whole, used).context("the kernel's types are in an unknown format")
 }
 
 /// Returns the types of a program and of the functions in it.
