@@ -19,14 +19,14 @@ fn run(id: u64, leaf: u64, only: &str) -> String {
     let mut text = format!(
         "@nprof\t1.1\trun={id:#x}\tclock=monotonic\tcommand=./</script> & co\n\
          @event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\tfrequency=1000\n\
-         I\t1\telf\t-\t/bin/prog\nI\t2\telf\t-\t/lib/lib<b>hot.so\n"
+         I\t1\telf\t-\t/bin/prog\nI\t2\telf\t-\t/lib/lib<b>hot.so\nD\t1\t/src/<i>prog.c\n"
     );
     let names = ["main", "walk(node*)", "leaf", only].into_iter().chain(HOSTILE);
     for (number, name) in (1..).zip(names) {
         let image = if number == 3 { 2 } else { 1 };
         let _ =
             writeln!(text, "U\t{number}\t{name}\t-\nF\t{number}\t{image}\t{:#x}\tu", number * 16);
-        let _ = writeln!(text, "Y\t{number}\tnamed\t{number},0,0,0");
+        let _ = writeln!(text, "Y\t{number}\tnamed\t{number},1,{number},0");
     }
     text += "N\t1\t0\t1\t2\t2\t3\nN\t5\t2\t4\nN\t6\t1\t5\nN\t7\t1\t6\nN\t8\t1\t7\n";
     // Runs of a side differ a little.
@@ -106,7 +106,7 @@ fn expected(row: &Row, metric: &str) -> [String; 8] {
     ]
 }
 
-/// Returns the cells of the rows of the table in a document.
+/// Returns the cells of the rows of the table of functions in a document.
 fn shown(document: &str) -> Vec<[String; 8]> {
     let mut shown = Vec::new();
     let rows = document.split("<div class=\"row").skip(1);
@@ -153,6 +153,29 @@ fn numbers_of_functions_are_those_of_the_table() {
     of_total.sort();
     of_page.sort();
     assert_eq!(of_page, of_total);
+}
+
+#[test]
+fn numbers_of_lines_are_those_of_the_table() {
+    let Some(shell) = page() else { return };
+    let rows = compared(&shell, "--by line");
+    assert!(rows.iter().any(|row| row.text("name") == "/src/<i>prog.c:3"), "{rows:?}");
+    for metric in ["self", "total"] {
+        let document = document(&shell, "x.html", &format!("tab=lines&metric={metric}"));
+        let (_, lines) = document.split_once("<section id=\"lines\"").expect("the view");
+        // Lines have no image.
+        let end = "<div class=\"cell c-q\">";
+        let mut shown =
+            shown(&lines.replace(end, &format!("<div class=\"cell c-image\"></div>{end}")));
+        let mut expected: Vec<[String; 8]> = rows.iter().map(|row| expected(row, metric)).collect();
+        // Rows of equal totals have another order on the page.
+        shown.sort();
+        expected.sort();
+        assert_eq!(shown, expected);
+    }
+    let document = document(&shell, "x.html", "tab=lines&search=prog.c:4");
+    let (_, lines) = document.split_once("<section id=\"lines\"").expect("the view");
+    assert_eq!(lines.matches("<div class=\"row ").count(), 1, "{lines}");
 }
 
 #[test]

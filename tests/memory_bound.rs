@@ -326,6 +326,9 @@ fn assert_memory(write: fn(&Path)) {
         reports.push(format!("nprof-diff --by path --event e1 --format {format}"));
     }
     reports.push("nprof-diff --by function --event e1 --format json".to_owned());
+    // A page has rows of three kinds.
+    reports.push("nprof-diff --event e1 --format html".to_owned());
+    reports.push("nprof-paths --format html".to_owned());
     assert_memory_of(&reports, write);
 }
 

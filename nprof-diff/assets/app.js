@@ -3,6 +3,7 @@
 const diff = new Comparison(JSON.parse(byId('data').textContent));
 const state = { tab: 'flame', metric: 'self', func: -1, search: '' };
 const colors = new Changes(diff.tree);
+const metrics = document.querySelectorAll('.metric select');
 let isHit = null;
 
 const on = {
@@ -18,6 +19,14 @@ const table = new Table(byId('table'), change_columns(diff, () => state.metric),
   choose: (f) => choose_function(f),
   open: (f) => open_function(f),
   hover: (f, event) => f < 0 ? tip(null) : tip(event, diff.names[f], row_line(diff.rows[f])),
+});
+
+const line_columns = change_columns(diff.lines, () => state.metric).filter(({ key }) => key !== 'image');
+line_columns.find(({ key }) => key === 'function').label = 'Line';
+const lines = new Table(byId('lines'), line_columns, {
+  choose: (n) => choose_line(n),
+  open: () => {},
+  hover: (n, event) => n < 0 ? tip(null) : tip(event, diff.lines.names[n], row_line(diff.lines.rows[n])),
 });
 
 const shortNames = [];
@@ -66,6 +75,21 @@ function choose_function(f) {
   show_sandwich();
   details(table, -1);
   save();
+}
+
+function choose_line(n) {
+  lines.choose(n);
+  byId('name').textContent = diff.lines.names[n];
+  byId('numbers').textContent = row_line(diff.lines.rows[n]).replaceAll('\n', ' · ');
+  byId('show-callers').hidden = true;
+}
+
+function show_lines() {
+  const found = functions_with(state.search, diff.lines);
+  byId('matches').textContent = found ? count(found.reduce((a, b) => a + b, 0)) : '';
+  lines.show(diff.lines.rows.map((_, n) => n).filter((n) => !found || found[n]));
+  const n = lines.order.includes(lines.chosen) ? lines.chosen : lines.order[0];
+  if (n >= 0) choose_line(n);
 }
 
 function show_table() {
@@ -120,19 +144,20 @@ function chips() {
 function update() {
   colors.set_dark(is_dark());
   isHit = functions_with(state.search, diff);
-  byId('matches').textContent = isHit ? count(isHit.subarray(0, diff.rows.length).reduce((a, b) => a + b, 0)) : '';
   show_legend();
   show_tab();
 }
 
 function show_tab() {
   show_panel(state.tab);
+  byId('matches').textContent = isHit ? count(isHit.subarray(0, diff.rows.length).reduce((a, b) => a + b, 0)) : '';
   if (state.tab === 'flame') flame.show(diff.tree, colors, label, isHit);
   if (state.tab === 'functions') {
     show_table();
     show_sandwich();
   }
   details(flame, state.tab === 'flame' ? flame.chosen : -1);
+  if (state.tab === 'lines') show_lines();
   chips();
   save();
 }
@@ -150,14 +175,14 @@ function save() {
 
 function restore() {
   const words = new URLSearchParams(location.hash.slice(1)), f = Number(words.get('function') ?? -1);
-  if (['functions', 'recording'].includes(words.get('tab'))) state.tab = words.get('tab');
-  if (words.get('metric') === 'total') state.metric = byId('metric').value = 'total';
+  if (['functions', 'lines', 'recording'].includes(words.get('tab'))) state.tab = words.get('tab');
+  if (words.get('metric') === 'total') state.metric = 'total';
   if (Number.isInteger(f) && f >= 0 && f < diff.rows.length) state.func = f;
   state.search = byId('search').value = words.get('search') ?? '';
 }
 
 const KEYS = [
-  ['/', 'search'], ['1 2 3', 'flame graph, functions, comparison'], ['arrows', 'go to calls above, below and beside; rows of the table'],
+  ['/', 'search'], ['1 2 3 4', 'flame graph, functions, lines, comparison'], ['arrows', 'go to calls above, below and beside; rows of the table'],
   ['Enter', 'zoom to the call'], ['Backspace', 'zoom out by one call'], ['c', 'callers and callees of the call'],
   ['Esc', 'show everything again'], ['t', 'dark or light'], ['?', 'these keys'],
 ];
@@ -176,10 +201,14 @@ function begin() {
   restore();
   set_dark(matchMedia('(prefers-color-scheme: dark)').matches);
   update();
-  byId('metric').addEventListener('change', () => {
-    state.metric = byId('metric').value;
-    update();
-  });
+  for (const metric of metrics) {
+    metric.value = state.metric;
+    metric.addEventListener('change', () => {
+      for (const other of metrics) other.value = metric.value;
+      state.metric = metric.value;
+      update();
+    });
+  }
   connect(state, { update, show_tab, escape }, {
     c: () => flame.chosen > 0 && open_function(diff.tree.func[flame.chosen]),
   });

@@ -1,4 +1,4 @@
-// The data of the page: the rows of functions, and the tree of their paths, with the numbers of nprof-diff.
+// The data of the page: the rows of functions and source lines, and the tree of their paths, with the numbers of nprof-diff.
 
 // Reads numbers one after the other.
 class Reader {
@@ -28,11 +28,17 @@ const UNIT = 1e6;
 class Comparison {
   constructor(data) {
     Object.assign(this, data);
-    const rows = new Reader(data.rows);
-    this.rows = [];
-    while (rows.at < rows.numbers.length) this.rows.push(this.row(rows, (reader) => this.full_metric(reader)));
+    this.rows = this.read_rows(data.rows);
+    // Lines have no image.
+    this.lines = { names: data.line_names, images: [''], image_of: data.line_names.map(() => 0), rows: this.read_rows(data.lines), changes: data.changes };
     this.read_tree(new Reader(data.nodes));
     this.outermost = this.tree.outermost(this.names.length);
+  }
+
+  read_rows(text) {
+    const reader = new Reader(text), rows = [];
+    while (reader.at < reader.numbers.length) rows.push(this.row(reader, (reader) => this.full_metric(reader)));
+    return rows;
   }
 
   row(reader, metric) {

@@ -18,7 +18,7 @@ use crate::input::event::{self, ComparedEvent};
 use crate::input::load::{InputSides, Sources};
 use crate::input::row_kind::RowKind;
 use crate::input::{load, preconditions};
-use crate::print::{self, DiffPaths, DiffReport, NoiseReport};
+use crate::print::{self, DiffReport, DiffRows, NoiseReport};
 
 const TOOL: &str = "nprof-diff";
 
@@ -33,9 +33,9 @@ pub fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<Outcome> {
     let mut inputs = load_inputs(args)?.into_iter();
-    // A page has call paths, too.
+    // A page has call paths and source lines, too.
     let Some(rows) = inputs.next() else { return Ok(Outcome::Undecided) };
-    let (inputs, paths) = (rows, inputs.next());
+    let (inputs, paths, lines) = (rows, inputs.next(), inputs.next());
     let amount = inputs.event.as_ref().and_then(ComparedEvent::amount_unit);
     // The runs of one side that are compared with each other are in no other order than all runs.
     let is_in_turn = args.noise || preconditions::times_are_comparable(&inputs.base, &inputs.new);
@@ -44,18 +44,20 @@ fn run(args: &Args) -> Result<Outcome> {
     if args.noise {
         calibrate(args, &inputs, criteria)
     } else {
-        compare(args, &inputs, paths.as_ref(), criteria)
+        compare(args, &inputs, [paths.as_ref(), lines.as_ref()], criteria)
     }
 }
 
 /// Reads the streams, and refuses options that do not apply to them. Returns both sides with the counts of
-/// the rows, and of call paths if the format has both.
+/// the rows, and of call paths and source lines if the format has them.
 fn load_inputs(args: &Args) -> Result<Vec<InputSides>> {
     let [base, new] = args.sides()?;
     let paths = base.iter().chain(new).chain(&args.rename).map(|path| Some(path.as_path()));
     stage::refuse_same_file(paths, args.output.path())?;
     let mut row_kinds = vec![args.row_kind()?];
-    row_kinds.extend(args.format.is_page().then_some(RowKind::Path));
+    if args.format.is_page() {
+        row_kinds.extend([RowKind::Path, RowKind::Line]);
+    }
     let sides = load::load(&Sources {
         base,
         new,
@@ -79,23 +81,28 @@ fn load_inputs(args: &Args) -> Result<Vec<InputSides>> {
     Ok(sides)
 }
 
-/// Compares both sides and prints the report.
+/// Compares both sides and prints the report, with call paths and source lines if there are any.
 fn compare(
     args: &Args,
     inputs: &InputSides,
-    paths: Option<&InputSides>,
+    [paths, lines]: [Option<&InputSides>; 2],
     criteria: Criteria,
 ) -> Result<Outcome> {
     let InputSides { base, new, keys, event, per, .. } = inputs;
     let (row_kind, event, per) = (args.row_kind()?, event.as_ref(), per.as_ref());
     let diff = difference(inputs, criteria);
-    let of_paths = paths.map(|paths| (difference(paths, criteria), &paths.keys));
+    let of_others =
+        [paths, lines].map(|rows| rows.map(|rows| (difference(rows, criteria), &rows.keys)));
+    let [of_paths, of_lines] =
+        of_others.each_ref().map(|rows| rows.as_ref().map(|(diff, keys)| DiffRows { diff, keys }));
     let mut warnings = warnings::of_comparison(base, new, event, row_kind, &diff);
     warnings.extend(warnings::of_unmatched_keys(&diff, keys, row_kind));
     warnings.extend_from_slice(&inputs.warnings);
-    let others = paths.iter().flat_map(|paths| &paths.warnings);
-    let others = others.filter(|warning| !inputs.warnings.contains(warning));
-    warnings.extend(others.map(|warning| format!("call paths: {warning}")));
+    for (rows, kind) in [(paths, "call paths"), (lines, "lines")] {
+        let others = rows.iter().flat_map(|rows| &rows.warnings);
+        let others = others.filter(|warning| !inputs.warnings.contains(warning));
+        warnings.extend(others.map(|warning| format!("{kind}: {warning}")));
+    }
     let rename_candidates = rename_candidates::propose(&diff, keys, row_kind);
     let report = DiffReport {
         row_kind,
@@ -105,14 +112,16 @@ fn compare(
         per,
         diff: &diff,
         keys,
-        moved_directories: &inputs.moved_directories,
+        // Functions have no files.
+        moved_directories: &lines.unwrap_or(inputs).moved_directories,
         warnings: &warnings,
         bounds: &args.fail_on,
         sort: args.sort,
         row_limit: args.row_limit(),
         is_verbose: args.verbose,
         rename_candidates: &rename_candidates,
-        paths: of_paths.as_ref().map(|(diff, keys)| DiffPaths { diff, keys }),
+        paths: of_paths,
+        lines: of_lines,
     };
     write_report(args, &warnings, |width, out| {
         print::print_diff(&report, args.format, width, out)

@@ -236,7 +236,7 @@ fn capture(summary: &EventSummary) -> String {
 }
 
 /// Returns a line on a directory of source files that has another path on the new side.
-fn moved_directory(moved: &MovedDirectory) -> String {
+pub(super) fn moved_directory(moved: &MovedDirectory) -> String {
     let name =
         |path: &[u8]| if path.is_empty() { "relative paths".to_owned() } else { escaped(path) };
     let plural = if moved.files == 1 { "" } else { "s" };

@@ -18,5 +18,5 @@ mod values;
 
 pub(crate) use dispatch::{print_diff, print_noise};
 pub(crate) use format::DiffFormat;
-pub(crate) use report::{DiffPaths, DiffReport, NoiseReport};
+pub(crate) use report::{DiffReport, DiffRows, NoiseReport};
 pub(crate) use sort::Sort;

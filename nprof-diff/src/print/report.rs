@@ -48,12 +48,14 @@ pub(crate) struct DiffReport<'a> {
     /// Possible renames.
     pub(crate) rename_candidates: &'a [RenameCandidate<'a>],
     /// The call paths of the functions. None unless the format has both.
-    pub(crate) paths: Option<DiffPaths<'a>>,
+    pub(crate) paths: Option<DiffRows<'a>>,
+    /// The source lines. None unless the format has both.
+    pub(crate) lines: Option<DiffRows<'a>>,
 }
 
-/// The comparison of the call paths of two sides.
+/// The comparison of two sides by another kind of rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DiffPaths<'a> {
+pub(crate) struct DiffRows<'a> {
     /// The comparison.
     pub(crate) diff: &'a Diff,
     /// The keys of its rows.
@@ -89,13 +91,20 @@ impl<'a> DiffReport<'a> {
     /// Returns all rows in the requested order; equal ones by the other metric, then by name and
     /// image.
     pub(super) fn sorted_rows(&self) -> Vec<&'a Row> {
+        DiffRows { diff: self.diff, keys: self.keys }.sorted_rows(self.sort)
+    }
+}
+
+impl<'a> DiffRows<'a> {
+    /// Returns all rows in this order, as [`DiffReport::sorted_rows`] does.
+    pub(super) fn sorted_rows(&self, sort: Sort) -> Vec<&'a Row> {
         let ranks = self.keys.ranks();
         // Ranks instead of names in the comparison: a name would be built for each of them.
         let mut rows: Vec<&Row> = self.diff.rows.iter().collect();
         rows.sort_by(|a, b| {
             let self_ = share_change(&b.self_).total_cmp(&share_change(&a.self_));
             let total = share_change(&b.total).total_cmp(&share_change(&a.total));
-            let difference = match self.sort {
+            let difference = match sort {
                 Sort::Self_ => self_.then(total),
                 Sort::Total => total.then(self_),
                 Sort::Name => Ordering::Equal,

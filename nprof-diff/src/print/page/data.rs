@@ -1,4 +1,4 @@
-//! The data of the page: facts, names, the rows of functions, and the tree of call paths.
+//! The data of the page: facts, names, the rows of functions and source lines, and the tree of call paths.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,23 @@ use crate::input::side::Side;
 use crate::print::heading;
 use crate::print::page::metrics::{CHANGES, push_row};
 use crate::print::page::tree::{Node, heaviest};
-use crate::print::report::{DiffPaths, DiffReport};
+use crate::print::report::{DiffReport, DiffRows};
 use crate::print::text::{confidence, min_growth};
 
-/// The most functions and paths. A page of 2 MB has room for them unless their numbers are long.
+/// The most functions, source lines and paths. A page of 2 MB has room for them unless their numbers are long.
 const MAX_FUNCTIONS: usize = 5_000;
+const MAX_SOURCE_LINES: usize = 1_000;
 const MAX_PATHS: usize = 15_000;
 
-/// The length of the numbers of functions, and of all numbers. The other parts of 2 MB are names, facts and
-/// notes, 60 kB of style and script, and up to 6 bytes for the image of each function.
+/// The length of the numbers of functions, of functions and source lines, and of all numbers. The other parts of
+/// 2 MB are names, facts and notes, 60 kB of style and script, and up to 6 bytes for the image of each function.
 const ROW_BYTES: usize = 700_000;
-const NUMBER_BYTES: usize = 1_150_000;
+const LINE_BYTES: usize = 900_000;
+const NUMBER_BYTES: usize = 1_100_000;
 
-/// The length of the names of functions, of images, and of facts and notes.
-const FUNCTION_BYTES: usize = 500_000;
+/// The length of the names of functions, of source lines, of images, and of facts and notes.
+const FUNCTION_BYTES: usize = 450_000;
+const LINE_NAME_BYTES: usize = 100_000;
 const IMAGE_BYTES: usize = 50_000;
 const FACT_BYTES: usize = 50_000;
 
@@ -54,13 +57,16 @@ pub(super) fn data(report: &DiffReport<'_>) -> Value {
         names.number(report.keys.get(row.key));
         push_row(&mut functions, row, true);
     }
-    let room = NUMBER_BYTES.saturating_sub(functions.text_bytes());
+    let room = LINE_BYTES.saturating_sub(functions.text_bytes());
+    let (lines, mut line_names) = lines(report, room);
+    let room = NUMBER_BYTES.saturating_sub(functions.text_bytes() + lines.text_bytes());
     let (tree, paths) = tree_within(room, report.paths.as_ref(), &mut names);
     let root = names.number(&RowKey::of_name(b"all samples"));
     let mut notes = notes(report);
-    notes.extend(left_out(report, rows.len(), paths));
-    let shortened =
-        shorten(&mut names.functions, FUNCTION_BYTES) + shorten(&mut names.images, IMAGE_BYTES);
+    notes.extend(left_out(report, [rows.len(), line_names.len(), paths]));
+    let shortened = shorten(&mut names.functions, FUNCTION_BYTES)
+        + shorten(&mut names.images, IMAGE_BYTES)
+        + shorten(&mut line_names, LINE_NAME_BYTES);
     if shortened > 0 {
         notes.push(format!("{shortened} long names are cut in the middle"));
     }
@@ -83,13 +89,30 @@ pub(super) fn data(report: &DiffReport<'_>) -> Value {
         "image_of": names.image_of,
         "root": root,
         "rows": functions.text(),
+        "line_names": line_names,
+        "lines": lines.text(),
         "nodes": tree.text(),
     })
 }
 
+/// Returns the numbers and the names of the source lines with the largest differences, as long as they take at
+/// most `bytes`.
+fn lines(report: &DiffReport<'_>, bytes: usize) -> (Numbers, Vec<String>) {
+    let (mut numbers, mut names) = (Numbers::default(), Vec::new());
+    let Some(lines) = &report.lines else { return (numbers, names) };
+    for row in lines.sorted_rows(report.sort).into_iter().take(MAX_SOURCE_LINES) {
+        if names.len() == report.row_limit || numbers.text_bytes() > bytes {
+            break;
+        }
+        names.push(lines.keys.name(row.key));
+        push_row(&mut numbers, row, true);
+    }
+    (numbers, names)
+}
+
 /// Returns the numbers of the heaviest paths, and how many there are: [`MAX_PATHS`], or fewer if these are longer
 /// than `bytes`.
-fn tree_within(bytes: usize, paths: Option<&DiffPaths<'_>>, names: &mut Names) -> (Numbers, usize) {
+fn tree_within(bytes: usize, paths: Option<&DiffRows<'_>>, names: &mut Names) -> (Numbers, usize) {
     let Some(all) = paths else { return (Numbers::default(), 0) };
     let mut limit = MAX_PATHS;
     loop {
@@ -107,7 +130,7 @@ fn tree_within(bytes: usize, paths: Option<&DiffPaths<'_>>, names: &mut Names) -
 }
 
 /// Returns for each path by how much its depth is below the deepest possible, its function and its row.
-fn tree(paths: Option<&DiffPaths<'_>>, nodes: &[Node<'_>], names: &mut Names) -> Numbers {
+fn tree(paths: Option<&DiffRows<'_>>, nodes: &[Node<'_>], names: &mut Names) -> Numbers {
     let mut numbers = Numbers::default();
     // The root of the page has all samples.
     let mut deepest = 1;
@@ -177,6 +200,9 @@ fn facts<'a>(report: &DiffReport<'a>) -> Vec<[String; 2]> {
     }
     let unit = report.event.and_then(ComparedEvent::amount_unit);
     facts.extend(unit.map(|unit| ("run", heading::run_amount(report, unit))));
+    facts.extend(
+        report.moved_directories.iter().map(|moved| ("files", heading::moved_directory(moved))),
+    );
     facts.push(("method", heading::method(report)));
     facts.push(("result", fail_on::result(report.diff, report.bounds).word().to_owned()));
     let rows = |bound: &'a Bound| bound.exceeding_rows(report.diff).map(move |row| (bound, row));
@@ -218,11 +244,17 @@ fn notes(report: &DiffReport<'_>) -> Vec<String> {
     notes
 }
 
-/// Returns sentences on the rows that are not on the page.
-fn left_out(report: &DiffReport<'_>, rows: usize, nodes: usize) -> Vec<String> {
+/// Returns sentences on the functions, lines and paths that are not on the page, from the numbers of those that are.
+fn left_out(report: &DiffReport<'_>, [rows, lines, nodes]: [usize; 3]) -> Vec<String> {
     let functions = report.diff.rows.len() - rows;
+    let lines = report.lines.as_ref().map_or(0, |all| all.diff.rows.len() - lines);
     let paths = report.paths.as_ref().map_or(0, |paths| paths.diff.rows.len() - nodes);
-    [(functions, "further functions"), (paths, "call paths with smaller shares")]
+    let kinds = [
+        (functions, "further functions"),
+        (lines, "further lines"),
+        (paths, "call paths with smaller shares"),
+    ];
+    kinds
         .into_iter()
         .filter(|(number, _)| *number > 0)
         .map(|(number, rows)| format!("{number} {rows} are not on this page"))

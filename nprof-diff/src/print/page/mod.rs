@@ -1,5 +1,5 @@
-//! A page for browsers: a table of functions, and a flame graph of both sides with the callers and callees
-//! of each function.
+//! A page for browsers: tables of functions and source lines, and a flame graph of both sides with the
+//! callers and callees of each function.
 
 mod data;
 mod metrics;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::compare::row::Row;
-use crate::print::report::DiffPaths;
+use crate::print::report::DiffRows;
 
 /// A path on the page.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ struct Weighted<'a> {
 }
 
 /// Returns the heaviest paths, at most `limit`, in depth-first order; heavier callees first.
-pub(super) fn heaviest<'a>(paths: &DiffPaths<'a>, limit: usize) -> Vec<Node<'a>> {
+pub(super) fn heaviest<'a>(paths: &DiffRows<'a>, limit: usize) -> Vec<Node<'a>> {
     let callees = callees(paths);
     let mut is_kept = vec![false; paths.keys.len()];
     let mut candidates: BinaryHeap<Weighted<'_>> = callees[0].iter().copied().collect();
@@ -50,7 +50,7 @@ pub(super) fn heaviest<'a>(paths: &DiffPaths<'a>, limit: usize) -> Vec<Node<'a>>
 
 /// Returns the rows of the paths without a caller, then those that extend the path of each key; lighter ones
 /// first.
-fn callees<'a>(paths: &DiffPaths<'a>) -> Vec<Vec<Weighted<'a>>> {
+fn callees<'a>(paths: &DiffRows<'a>) -> Vec<Vec<Weighted<'a>>> {
     let ranks = paths.keys.ranks();
     let mut callees: Vec<Vec<Weighted<'_>>> = vec![Vec::new(); 1 + paths.keys.len()];
     for row in &paths.diff.rows {
