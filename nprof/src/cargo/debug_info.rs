@@ -6,8 +6,9 @@ use toml_edit::{Item, Table};
 const MAX_PROFILES: usize = 32;
 
 /// The environment variables that give a profile source lines, and keep its symbols in the executable.
-/// Lines are enough for a profile, and change no instruction. Settings that the user has made with such a
-/// variable, also of a profile that this one inherits from, stay as they are.
+/// They change no instruction. `line-tables-only` would be smaller, but an inlined method has no type in
+/// its name then. Settings that the user has made with such a variable, also of a profile that this one
+/// inherits from, stay as they are.
 pub(super) fn variables(
     manifest: &Table,
     profile: &str,
@@ -15,7 +16,7 @@ pub(super) fn variables(
 ) -> Vec<(String, &'static str)> {
     let mut variables = Vec::new();
     if !has_lines(setting(manifest, profile, "debug", &is_set)) {
-        variables.push((variable(profile, "debug"), "line-tables-only"));
+        variables.push((variable(profile, "debug"), "limited"));
     }
     if is_stripped(setting(manifest, profile, "strip", &is_set)) {
         variables.push((variable(profile, "strip"), "none"));
