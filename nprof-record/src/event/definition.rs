@@ -110,10 +110,11 @@ pub(crate) enum StackMode {
 }
 
 /// The CPU modes that are sampled: user code, the kernel, or both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CpuMode {
     User,
     Kernel,
+    #[default]
     Both,
 }
 

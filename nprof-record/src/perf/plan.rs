@@ -444,6 +444,11 @@ impl Plan {
             .find(|(_, planned)| planned.event.measure == Measure::CpuTime)
     }
 
+    /// Returns the CPU mode in which CPU time is measured.
+    pub(crate) fn cpu_mode(&self) -> CpuMode {
+        self.clock().map_or(self.common.scope, |(_, planned)| planned.scope)
+    }
+
     /// Returns the number of the event of a kind of waiting, and its interval in ns. None if it is not
     /// recorded.
     pub(crate) fn waiting(&self, waiting: Waiting) -> Option<(EventId, u64)> {

@@ -367,7 +367,7 @@ impl Recording {
     }
 
     fn cpu_time(&self, processes: impl Iterator<Item = u32>) -> Option<CpuTimeMeter> {
-        let scope = self.plan.clock().map_or(self.plan.common.scope, |(_, planned)| planned.scope);
+        let scope = self.plan.cpu_mode();
         Some(CpuTimeMeter::begin(self.cpu_time_scope.clone()?, scope, processes))
     }
 

@@ -7,6 +7,7 @@ use nprof_stream::{Cause, Mark};
 use crate::convert::allocations::state::Missed;
 use crate::convert::counts::{CompatSamples, Sum};
 use crate::convert::waits::TimeSums;
+use crate::event::CpuMode;
 use crate::perf::plan::OpenMode;
 use crate::session::delays::{Delay, DelayCause};
 
@@ -47,6 +48,8 @@ pub(crate) struct Summary {
     pub(crate) late: u64,
     /// The CPU time that was used, in ns; `None` if it could not be measured.
     pub(crate) task_ns: Option<u64>,
+    /// The CPU mode of this time and of the samples of the clock.
+    pub(crate) cpu_mode: CpuMode,
     /// The samples of the first event that measures CPU time; `None` if there is none.
     pub(crate) clock: Option<Sum>,
     /// CPU time of the recorder itself, in ns.
@@ -93,6 +96,9 @@ const LOW_COVERAGE: f64 = 0.95;
 /// from the last sample of each task to its end, half a period on average, and its end itself: 500
 /// processes of 20 ms have 95 %, a single process 99.9 %.
 const LOW_COVERAGE_INHERITED: f64 = 0.98;
+
+/// The longest clock tick that kernels are built with, in ns (CONFIG_HZ=100).
+const TICK_NS: f64 = 10e6;
 
 /// The smallest share of time without a running task that is stated, and the shortest time.
 const WAITED: f64 = 0.9;
@@ -185,7 +191,9 @@ impl Summary {
     pub(crate) fn remarks(&self) -> Vec<String> {
         // A recording of memory alone samples no time; one of waits in windows does, uncounted.
         let samples_time = (self.clock.is_some() || !self.is_preloaded) && !self.has_wait_windows;
-        let waited = self.waited().filter(|_| samples_time && self.times.is_none());
+        // A program that spends little time in one mode may have spent it in the other.
+        let has_time = samples_time && self.times.is_none() && self.cpu_mode == CpuMode::Both;
+        let waited = self.waited().filter(|_| has_time);
         let waited = waited.filter(|&waited| waited >= WAITED && self.samples > 0);
         let text = waited.zip(self.subject).map(|(waited, subject)| {
             // Rounded up: 0 % would contradict the samples.
@@ -269,20 +277,24 @@ impl Summary {
         self.clock.filter(|_| self.samples == 0)?;
         let used_ns = self.task_ns?;
         let used = duration(used_ns);
+        let time = self.time_name();
         if self.is_in_namespace && self.subject.is_none() {
-            return Some(format!("no samples in {used} of CPU time: {NAMESPACE}"));
+            return Some(format!("no samples in {used} of {time} time: {NAMESPACE}"));
         }
-        if is_fewer(0, self.expected()) {
+        if self.misses(self.expected()) {
             return Some(format!(
-                "no samples in {used} of CPU time: the event does not count here; select another, \
-                 such as -e task-clock"
+                "no samples in {used} of {time} time: the event does not count here; select \
+                 another, such as -e task-clock"
             ));
         }
         let subject = self.subject.filter(|_| self.elapsed_ns >= WAITED_MIN_NS)?;
         let elapsed = duration(self.elapsed_ns);
-        Some(format!(
-            "no samples: {subject} used {used} of CPU time in {elapsed}; waiting is not sampled"
-        ))
+        let unsampled = match self.cpu_mode {
+            CpuMode::Both => "waiting is not sampled",
+            CpuMode::User => "the kernel and waiting are not sampled",
+            CpuMode::Kernel => "user code and waiting are not sampled",
+        };
+        Some(format!("no samples: {subject} used {used} of {time} time in {elapsed}; {unsampled}"))
     }
 
     /// Returns a warning if less of the CPU time was sampled than chance explains. `lost` is the
@@ -292,9 +304,9 @@ impl Summary {
         let expected = self.expected();
         let is_inherited = self.open_mode == OpenMode::Task;
         let limit = if is_inherited { LOW_COVERAGE_INHERITED } else { LOW_COVERAGE };
-        let is_low = coverage < limit && is_fewer(self.clock?.samples, expected);
         // The losses are reported already.
         let missing = (expected - self.samples as f64).max(0.0);
+        let is_low = coverage < limit && self.misses(expected - self.clock?.samples as f64);
         if !is_low || lost as f64 >= missing / 2.0 {
             return None;
         }
@@ -308,7 +320,31 @@ impl Summary {
         };
         // Rounded down, so that it is below the limit.
         let percent = (coverage * 100.0).floor();
-        Some(format!("only {percent:.0} % of the CPU time was sampled: {reason}"))
+        let time = self.time_name();
+        Some(format!("only {percent:.0} % of the {time} time was sampled: {reason}"))
+    }
+
+    /// True if chance does not explain that this many of the expected samples are missing.
+    fn misses(&self, missing: f64) -> bool {
+        let expected = self.expected();
+        // The kernel counts the time of both modes together to the nanosecond, and divides it by the ticks
+        // that interrupted each of them (cputime_adjust, kernel/sched/cputime.c).
+        let per_unit = match (self.cpu_mode, self.task_ns) {
+            (CpuMode::User | CpuMode::Kernel, Some(used_ns)) if used_ns > 0 => {
+                (expected * TICK_NS / used_ns as f64).max(1.0)
+            }
+            _ => 1.0,
+        };
+        is_fewer((expected - missing) / per_unit, expected / per_unit)
+    }
+
+    /// Returns the name of the measured time.
+    fn time_name(&self) -> &'static str {
+        match self.cpu_mode {
+            CpuMode::Both => "CPU",
+            CpuMode::User => "user CPU",
+            CpuMode::Kernel => "kernel CPU",
+        }
     }
 
     /// Returns the share of the time in which no recorded task ran. None if it is unknown.
@@ -344,7 +380,7 @@ impl Summary {
                 duration(self.outside_ns)
             ));
         }
-        let is_idle = self.samples == 0 && !is_fewer(0, self.expected());
+        let is_idle = self.samples == 0 && !self.misses(self.expected());
         let used_ns = self.task_ns.filter(|_| is_idle)?;
         let descendants = match self.existing_descendants? {
             0 => return None,
@@ -352,7 +388,8 @@ impl Summary {
             count => format!("; {count} existing descendants are not recorded, see --descendants"),
         };
         let used = duration(used_ns);
-        Some(format!("no samples: the processes used {used} of CPU time{descendants}"))
+        let time = self.time_name();
+        Some(format!("no samples: the processes used {used} of {time} time{descendants}"))
     }
 
     /// Returns the number of samples that the used CPU time should yield.
@@ -386,7 +423,7 @@ impl Summary {
             line += &format!(", {} out of order", counted(self.late, "sample"));
         }
         if let Some(used) = self.task_ns.filter(|&used| used > 0) {
-            line += &format!("; {} CPU", duration(used));
+            line += &format!("; {} {}", duration(used), self.time_name());
             if let (Some(clock), Some(coverage)) = (self.clock, self.coverage()) {
                 let hertz = clock.samples as f64 * 1e9 / used as f64;
                 line += &format!(" at {hertz:.0} Hz, coverage {:.1} %", coverage * 100.0);
@@ -421,8 +458,8 @@ const NAMESPACE: &str = "processes of other pid namespaces cannot be recorded fr
 
 /// True if a Poisson variable with this mean has so low a value in less than 1 % of all cases. The
 /// difference of the square roots is normal, with a standard deviation of one half (Anscombe).
-fn is_fewer(samples: u64, expected: f64) -> bool {
-    2.0 * (expected.sqrt() - (samples as f64 + 0.375).sqrt()) > 2.33
+fn is_fewer(count: f64, expected: f64) -> bool {
+    2.0 * (expected.sqrt() - (count.max(0.0) + 0.375).sqrt()) > 2.33
 }
 
 /// Formats a sum and its parts: `5 lost (ring 3, throttle)`.

@@ -69,6 +69,7 @@ impl Recording {
         let totals = stream.totals();
         let own = sys::own_usage();
         let clock = plan.clock().and_then(|(number, _)| sums.get(number).copied());
+        let cpu_mode = plan.cpu_mode();
         let summary = Summary {
             samples: totals.samples,
             incomplete: counts.incomplete,
@@ -87,6 +88,7 @@ impl Recording {
             existing_descendants,
             late: stream.late(),
             task_ns,
+            cpu_mode,
             clock,
             recorder_ns: own.user_ns + own.kernel_ns,
             // getrusage(2) reports at least the peak of the process that we were forked from.

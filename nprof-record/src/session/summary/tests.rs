@@ -285,3 +285,36 @@ fn missing_processes_explain_low_coverage() {
     assert_eq!(left.warnings().len(), 1);
     assert!(left.warnings()[0].contains("98 ms of CPU time outside of its control group"));
 }
+
+#[test]
+fn time_of_one_mode_is_named_and_judged_by_ticks() {
+    // As find(1) for an ordinary user who may not sample the kernel: ten ticks, six of them sampled.
+    let clock = Some(Sum { samples: 60, weight: 60_180_000 });
+    let find = Summary {
+        samples: 60,
+        task_ns: Some(100_000_000),
+        elapsed_ns: 1_500_000_000,
+        subject: Some("the command"),
+        clock,
+        cpu_mode: CpuMode::User,
+        ..summary()
+    };
+    assert!(
+        find.line().contains("; 100 ms user CPU at 600 Hz, coverage 60.2 %"),
+        "{}",
+        find.line()
+    );
+    assert!(find.warnings().is_empty(), "{:?}", find.warnings());
+    assert!(find.remarks().is_empty(), "it ran in the kernel");
+    let both = Summary { cpu_mode: CpuMode::Both, ..find.clone() };
+    assert!(both.warnings()[0].starts_with("only 60 % of the CPU time was sampled"));
+    assert_eq!(both.remarks().len(), 1);
+    // Of a hundred ticks, 40 are not missing by chance.
+    let clock = Some(Sum { samples: 600, weight: 601_800_000 });
+    let long = Summary { samples: 600, task_ns: Some(1_000_000_000), clock, ..find };
+    assert!(long.warnings()[0].starts_with("only 60 % of the user CPU time was sampled"));
+    let none = Summary { cpu_mode: CpuMode::User, ..none(800_000) };
+    let text = "no samples: the command used 0.8 ms of user CPU time in 2.00 s; the kernel and \
+                waiting are not sampled";
+    assert_eq!(none.warnings(), [text]);
+}
