@@ -126,6 +126,31 @@ fn page() -> Option<Shell> {
 }
 
 #[test]
+fn labels_have_no_parameters_and_types() {
+    let Some(shell) = page() else { return };
+    let names = [
+        ("walk(node*)", "walk"),
+        ("void std::sort<A, B>(A, B)", "std::sort"),
+        ("std::map<int, int>::find(int const&) const", "std::map::find"),
+        ("bool std::operator< <int>(int, int)", "std::operator<"),
+        ("void (anonymous namespace)::k<int>(int)", "(anonymous namespace)::k"),
+        ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda#1}::operator()"),
+        ("<a::B<u8> as c::D<u16>>::e::<f::G>", "<a::B as c::D>::e"),
+        ("libc.so.6+0x3d1f0 (after mrand48_r)", "libc.so.6+0x3d1f0 (after mrand48_r)"),
+    ];
+    let (long, short): (Vec<&str>, Vec<&str>) = names.into_iter().unzip();
+    let page = String::from_utf8(shell.read("x.html")).expect("text");
+    // Functions of the page are in a function.
+    let script = format!("\nbegin();\ndocument.title = {long:?}.map(short_name).join('|');\n");
+    shell.write("labels.html", page.replace("\nbegin();\n", &script));
+    let document = browser::document(&shell, "labels.html", "");
+    assert!(
+        document.contains(&format!("<title>{}</title>", markup(&short.join("|")))),
+        "{document}"
+    );
+}
+
+#[test]
 fn amounts_round_to_the_next_unit() {
     if !have(&["chromium"]) {
         return;

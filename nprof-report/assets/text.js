@@ -73,18 +73,34 @@ function seconds(ns) {
   return (ns / 1e9).toFixed(ns < 1e8 ? 4 : ns < 1e10 ? 3 : 2) + ' s';
 }
 
-// Returns the name of a function without parameters and arguments of templates.
+// Returns the name of a function without parameters, return type and arguments of templates, as flame graphs in SVG
+// have it.
 function short_name(name) {
   if (!/[<(]/.test(name) || name.includes('/') || name.includes('+0x')) return name;
-  let short = '', depth = 0;
+  let short = '', depth = 0, isInstance = false, blank = 0, type = 0;
   for (let i = 0; i < name.length; i++) {
     const c = name[i];
     // The end is enough, and quick for long names.
-    const isOperator = depth === 0 && /operator[<>()-]{0,2}$/.test(short.slice(-10));
-    if ((c === '<' || c === '(') && !isOperator && !name.startsWith('(anonymous', i) && short !== '') depth++;
-    else if ((c === '>' || c === ')') && depth > 0) depth--;
-    else if (depth === 0) short += c;
+    const isOperator = depth === 0 && (c === '(' ? /\boperator$/ : /\boperator<?$/).test(short.slice(-10));
+    if ((c === '<' || c === '(') && !isOperator && !name.startsWith('(anonymous', i) && short !== '') {
+      if (depth === 0 && c === '<') {
+        isInstance = true;
+        // Of Rust.
+        if (short.endsWith('::')) short = short.slice(0, -2);
+      }
+      // The last blank before the parameters or an operator ends the return type.
+      if (depth === 0 && c === '(') type ||= blank;
+      depth++;
+    } else if ((c === '>' || c === ')') && depth > 0) {
+      depth--;
+    } else if (depth === 0) {
+      short += c;
+      if (c === ' ' && !short.endsWith('(anonymous ')) blank = short.length;
+      if (/\boperator$/.test(short.slice(-9))) type = blank;
+    }
   }
+  // Only instances of templates have a return type in their name.
+  if (isInstance) short = short.slice(type);
   short = short.replace(/( const| volatile| &&?)+$/, '').trim();
   return depth === 0 && short !== '' ? short : name;
 }
