@@ -115,7 +115,7 @@ impl Reducer<'_> {
     fn write(mut self) -> Option<Vec<u8>> {
         self.names.push(0);
         let (mut types, mut next) = (Vec::new(), 0);
-        // More are added meanwhile.
+        // `write_type` adds more.
         while let Some(&number) = self.copied.get(next) {
             next += 1;
             self.write_type(number, &mut types)?;
