@@ -23,12 +23,19 @@ impl Ticks {
         self.0.push_back(time_ns);
     }
 
-    /// Returns the length that a wait represents. None if no tick fell into it.
+    /// Returns the last tick before a time; 0 if there is none.
+    fn last_before(&self, time_ns: u64) -> u64 {
+        let next = self.0.partition_point(|&tick_ns| tick_ns < time_ns);
+        next.checked_sub(1).and_then(|before| self.0.get(before)).copied().unwrap_or(0)
+    }
+
+    /// Returns the length that a wait represents: all of the time between two ticks, if it is shorter.
+    /// None if no tick fell into it.
     ///
     /// The time between two ticks is chosen before it begins, so that the start of a wait is anywhere
-    /// in it: a wait that is shorter is hit with the probability of its length divided by that time,
-    /// and then represents all of it. In expectation, the sum is the sum of the lengths.
-    pub(crate) fn length_of(&self, since_ns: u64, until_ns: u64) -> Option<u64> {
+    /// in it: a wait that is shorter is hit with the probability of its length divided by that time.
+    /// In expectation, the sum is the sum of the lengths.
+    fn length_of(&self, since_ns: u64, until_ns: u64) -> Option<u64> {
         let length_ns = until_ns.saturating_sub(since_ns);
         let next = self.0.partition_point(|&tick_ns| tick_ns < since_ns);
         let tick_ns = *self.0.get(next).filter(|&&tick_ns| tick_ns < until_ns)?;
@@ -45,11 +52,21 @@ pub(crate) struct EndedWait {
     pub(crate) is_preempted: bool,
 }
 
+/// The time of a thread in short waits, less that which is represented.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Balance {
+    now_ns: i64,
+    /// That at the last tick before the last wait.
+    at_tick_ns: i64,
+    tick_ns: u64,
+}
+
 /// The times of all threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SwitchTimes {
     threads: FxHashMap<u32, MeasuredThread>,
-    pub(crate) ticks: Ticks,
+    ticks: Ticks,
+    balances: FxHashMap<u32, Balance>,
     /// The start of sampling; `None` before.
     begin_ns: Option<u64>,
 }
@@ -123,6 +140,29 @@ impl SwitchTimes {
         None
     }
 
+    /// Returns the length that a blocked wait of a thread represents. None if no tick fell into it.
+    ///
+    /// Ticks do not fall into short waits as often as they should if the recorder runs just when the
+    /// thread waits, as on a busy machine, or just when it does not. The balance up to the last tick is
+    /// therefore added to a wait. It has no part in the time of the next tick: where ticks are
+    /// independent of waits, it is 0 in expectation, also for a thread that ends.
+    pub(crate) fn represented_ns(&mut self, tid: u32, since_ns: u64, until_ns: u64) -> Option<u64> {
+        let length_ns = until_ns.saturating_sub(since_ns);
+        let hit_ns = self.ticks.length_of(since_ns, until_ns);
+        // It is long enough to be hit always.
+        if hit_ns == Some(length_ns) {
+            return hit_ns;
+        }
+        let tick_ns = self.ticks.last_before(since_ns);
+        let balance = self.balances.entry(tid).or_default();
+        if balance.tick_ns != tick_ns {
+            (balance.tick_ns, balance.at_tick_ns) = (tick_ns, balance.now_ns);
+        }
+        let hit_ns = hit_ns.map(|hit_ns| hit_ns.saturating_add_signed(balance.at_tick_ns));
+        balance.now_ns += length_ns as i64 - hit_ns.unwrap_or(0) as i64;
+        hit_ns
+    }
+
     /// Returns the start and the state of the wait of a thread. None if it runs.
     pub(crate) fn wait(&self, tid: u32) -> Option<(u64, WaitState)> {
         let thread = self.threads.get(&tid).filter(|thread| thread.phase == Phase::Waits)?;
@@ -139,6 +179,7 @@ impl SwitchTimes {
     /// Forgets a thread that has exited, and returns its times. None if it was not measured.
     pub(crate) fn exited(&mut self, tid: u32, time_ns: u64) -> Option<ThreadTimes> {
         let thread = self.threads.remove(&tid)?;
+        self.balances.remove(&tid);
         Some(Progress::of_switches(tid, 0, time_ns, thread).times())
     }
 
@@ -251,5 +292,42 @@ mod tests {
                 starts.map(|since| ticks.length_of(since, since + length).unwrap_or(0)).sum();
             assert!((sum as f64 / count - 1.0).abs() < 0.01, "{length}: {sum}");
         }
+    }
+
+    #[test]
+    fn sum_follows_the_time_where_ticks_prefer_waits_or_avoid_them() {
+        // A wait of 50 in each 100 units, with a tick in each, or in each tenth.
+        for each in [1, 10] {
+            let (mut times, mut sum) = (SwitchTimes::default(), 0);
+            for round in 1..=1000 {
+                let since_ns = 100 * round;
+                if round % each == 0 {
+                    times.tick(since_ns + 25);
+                }
+                sum += times.represented_ns(7, since_ns, since_ns + 50).unwrap_or(0);
+            }
+            let waited = 50_u64 * 1000;
+            assert!(waited.abs_diff(sum) <= 1000, "{each}: {sum}");
+        }
+    }
+
+    #[test]
+    fn expected_sum_of_threads_with_few_waits_is_their_time() {
+        // Threads with three waits of 30, one after the other, with ticks at each 100 to 139 units.
+        let (mut times, mut sum, mut seed, mut tick_ns) = (SwitchTimes::default(), 0, 1_u64, 0);
+        let threads = 100_000;
+        for thread in 0..threads {
+            for wait in 0..3 {
+                let since_ns = 150 * u64::from(thread) + 40 * wait;
+                while tick_ns < since_ns + 30 {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    tick_ns += 100 + (seed >> 33) % 40;
+                    times.tick(tick_ns);
+                }
+                sum += times.represented_ns(thread, since_ns, since_ns + 30).unwrap_or(0);
+            }
+        }
+        let waited = 90.0 * f64::from(threads);
+        assert!((sum as f64 / waited - 1.0).abs() < 0.02, "{sum}");
     }
 }

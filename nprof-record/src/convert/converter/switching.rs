@@ -93,13 +93,13 @@ impl<S: Sink> Converter<S> {
     fn write_blocked(&mut self, id: SampleId, wait: &EndedWait) {
         let Some(state) = &mut self.waiting else { return };
         let ongoing = state.take_ongoing(id.tid, wait.since_ns);
-        let (Some(event), Some(switches)) = (state.blocked, &state.switches) else { return };
+        let (Some(event), Some(switches)) = (state.blocked, &mut state.switches) else { return };
         let since_ns = ongoing.as_ref().map_or(wait.since_ns, |ongoing| ongoing.until_ns);
         let lasted_ns = wait.until_ns.saturating_sub(since_ns);
         let length_ns = if since_ns > wait.since_ns {
             Some(lasted_ns)
         } else {
-            switches.ticks.length_of(wait.since_ns, wait.until_ns)
+            switches.represented_ns(id.tid, wait.since_ns, wait.until_ns)
         };
         let weight = length_ns.and_then(|length_ns| event.choose(length_ns, &mut state.random));
         if weight.is_none() {
