@@ -197,8 +197,9 @@ fn outcome(diff: &Diff, bounds: &[Bound]) -> Outcome {
     match fail_on::result(diff, bounds) {
         DiffResult::Same | DiffResult::Changed => Outcome::Done,
         DiffResult::Failed => {
-            let bounds: Vec<String> = bounds.iter().map(Bound::to_string).collect();
-            stage::warn(TOOL, &format!("changed beyond {}", bounds.join(" or ")));
+            let bounds: Vec<String> =
+                fail_on::exceeded(diff, bounds).map(Bound::to_string).collect();
+            stage::warn(TOOL, &format!("changed beyond {}", bounds.join(" and ")));
             Outcome::No
         }
         DiffResult::Undecided => {

@@ -119,7 +119,14 @@ fn fails_if_whole_interval_is_beyond_bound() {
     // main has the whole time of both sides, which grew by 104 ms.
     assert_eq!(status("--fail-on total>+90ms base new"), 1);
     assert_eq!(status("--fail-on total>+170ms base new"), 0);
-    assert_eq!(status("--fail-on self>+50% --fail-on self>+10ms base new"), 1);
+    let ended = diff(directory.path(), "--fail-on self>+50% --fail-on self>+10ms base new");
+    assert_eq!((ended.status, &ended.stderr[..]), (1, "nprof-diff: changed beyond self>+10ms\n"));
+    let comment = "--format markdown --fail-on self>+50% --fail-on self>+10ms base new";
+    let comment = diff(directory.path(), comment).stdout;
+    assert!(
+        comment.starts_with("**nprof-diff: failed, changed beyond `self>+10ms`**"),
+        "{comment}"
+    );
     let ended = diff(directory.path(), "--fail-on self>+4.1% base new");
     assert!(ended.stdout.ends_with("beyond self>+4.1%: fresh  (demo): at least +4.19\n"));
     assert_eq!(ended.stderr, "nprof-diff: changed beyond self>+4.1%\n");

@@ -231,6 +231,11 @@ impl DiffResult {
     }
 }
 
+/// Returns the bounds that rows exceed.
+pub(crate) fn exceeded<'a>(diff: &Diff, bounds: &'a [Bound]) -> impl Iterator<Item = &'a Bound> {
+    bounds.iter().filter(|bound| bound.exceeding_rows(diff).next().is_some())
+}
+
 /// Returns the result of a comparison with these bounds.
 pub(crate) fn result(diff: &Diff, bounds: &[Bound]) -> DiffResult {
     if !diff.has_enough_samples() {

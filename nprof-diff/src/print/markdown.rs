@@ -39,13 +39,19 @@ pub(super) fn print(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<
 
 /// Returns the sentence that a reader of the comment needs first.
 fn result(report: &DiffReport<'_>) -> String {
-    let bounds: Vec<String> = report.bounds.iter().map(|bound| code(&bound.to_string())).collect();
-    let bounds = bounds.join(" or ");
+    let names = |bounds: &mut dyn Iterator<Item = &Bound>, between| {
+        bounds.map(|bound| code(&bound.to_string())).collect::<Vec<String>>().join(between)
+    };
     match fail_on::result(report.diff, report.bounds) {
-        DiffResult::Failed => format!("nprof-diff: failed, changed beyond {bounds}"),
+        DiffResult::Failed => {
+            let exceeded = names(&mut fail_on::exceeded(report.diff, report.bounds), " and ");
+            format!("nprof-diff: failed, changed beyond {exceeded}")
+        }
         DiffResult::Undecided => "nprof-diff: not enough data to decide".to_owned(),
         DiffResult::Changed if report.bounds.is_empty() => "nprof-diff: changed".to_owned(),
-        DiffResult::Changed => format!("nprof-diff: changed, within {bounds}"),
+        DiffResult::Changed => {
+            format!("nprof-diff: changed, within {}", names(&mut report.bounds.iter(), " and "))
+        }
         DiffResult::Same => "nprof-diff: no significant change".to_owned(),
     }
 }
