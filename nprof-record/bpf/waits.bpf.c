@@ -854,8 +854,13 @@ struct {
 // True if a task runs, or another one is about to take its place.
 INLINE int is_on_cpu(struct task_struct *task)
 {
-	// Kernels without CONFIG_SMP do not have the field: only the recorder runs now.
-	return __builtin_preserve_field_info(task->on_cpu, FIELD_EXISTS) && task->on_cpu;
+	unsigned char is_on = 0;
+
+	// Kernels without CONFIG_SMP do not have the field: only the recorder runs now. It is 0 or 1, in
+	// four bytes, since Linux 7 in one: the loader refuses a load of another size.
+	if (__builtin_preserve_field_info(task->on_cpu, FIELD_EXISTS))
+		probe_read_kernel(&is_on, sizeof(is_on), __builtin_preserve_access_index(&task->on_cpu));
+	return is_on;
 }
 
 SEC("iter/task")
