@@ -50,9 +50,10 @@ enum {
 	CPUS,
 	SAMPLED,  // the samples so far
 	PATHS,  // the last number of a path
-	MISSED_PATHS,  // the calls for which there was no room for a path
+	MISSED_ROUTINES,  // how often there was no room for a thread, a path, or both
 	UNREADABLE,  // the times that the event could not be read
-	SETTINGS = 11,
+	STOPPED,  // 1: no events are added to routines any more
+	SETTINGS,
 };
 
 static const u64 SLICE = 1000000000;
@@ -69,7 +70,7 @@ struct {
 } settings SEC(".maps");
 
 // For each point: the calls by CPU, then 1 if a call was sampled, then the calls of threads for
-// which there was no counter.
+// which there was no counter, then 1 if its function is not counted any more.
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(map_flags, MMAPABLE);
@@ -77,6 +78,9 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, u64);
 } points SEC(".maps");
+
+// The words of a point after those of the CPUs.
+enum { IS_SAMPLED, OVERFLOW, IS_OFF, POINT_WORDS };
 
 // A followed thread.
 struct thread {
@@ -308,7 +312,7 @@ int on_call(void *ctx)
 	if (!thread)
 		return 0;
 	cpus = value(CPUS);
-	width = cpus + 2;
+	width = cpus + POINT_WORDS;
 	cpu = get_smp_processor_id();
 	// A CPU that has come online since adds to the word of the first one.
 	at = index * width + (cpu < cpus ? cpu : 0);
@@ -320,7 +324,7 @@ int on_call(void *ctx)
 		map_update(&counters, &key, &new, ANY);
 		counter = map_lookup(&counters, &key);
 		if (!counter) {
-			at = index * width + width - 1;
+			at = index * width + cpus + OVERFLOW;
 			count = map_lookup(&points, &at);
 			if (count)
 				__sync_fetch_and_add(count, 1);
@@ -344,7 +348,7 @@ int on_call(void *ctx)
 		begin_block(counter);
 	counter->left--;
 	counter->total++;
-	at = index * width + width - 2;
+	at = index * width + cpus + IS_SAMPLED;
 	is_sampled = map_lookup(&points, &at);
 	if (counter->left == counter->point || (is_sampled && !*is_sampled)) {
 		struct call call = {
@@ -406,20 +410,41 @@ INLINE u64 thread_count(struct walk *walk)
 	return walk->charged;
 }
 
+// True for a function that is not counted any more: its routines are no longer entered, nor left.
+INLINE int is_off(u32 index)
+{
+	u32 cpus = value(CPUS), at = index * (cpus + POINT_WORDS) + cpus + IS_OFF;
+	u64 *word = map_lookup(&points, &at);
+
+	return word && *word;
+}
+
 // Adds the events since the last time to the routine in which current is.
 INLINE void charge(struct walk *walk, u64 count)
 {
 	u64 events = count - walk->charged, key, slice, ids = get_current_pid_tgid();
-	u32 depth = walk->depth;
+	u32 depth = walk->depth, path = 0;
 	struct charge *sum;
 
 	// The count goes back if it can no longer be read.
 	if ((long long)events <= 0)
 		return;
 	walk->charged = count;
-	if (!depth)
+	if (value(STOPPED))
 		return;
-	key = (u64)walk->serial << 32 | walk->routines[(depth - 1) & (DEPTH - 1)].path;
+	for (int i = 0; i < DEPTH && depth; i++) {
+		struct routine *routine = &walk->routines[(depth - 1) & (DEPTH - 1)];
+
+		if (!is_off(routine->index)) {
+			path = routine->path;
+			break;
+		}
+		depth--;
+	}
+	// Outside of all routines, or there was no room for the path.
+	if (!path)
+		return;
+	key = (u64)walk->serial << 32 | path;
 	sum = map_lookup(&charges, &key);
 	if (!sum) {
 		struct charge new = { .tid = ids, .tgid = ids >> 32 };
@@ -427,7 +452,7 @@ INLINE void charge(struct walk *walk, u64 count)
 		map_update(&charges, &key, &new, ANY);
 		sum = map_lookup(&charges, &key);
 		if (!sum) {
-			note(MISSED_PATHS);
+			note(MISSED_ROUTINES);
 			return;
 		}
 	}
@@ -459,7 +484,7 @@ INLINE u32 path_of(u32 from, u32 index)
 	path = map_lookup(&paths, &key);
 	if (path)
 		return *path;
-	note(MISSED_PATHS);
+	note(MISSED_ROUTINES);
 	return from;
 }
 
@@ -491,7 +516,7 @@ int on_enter(u64 *ctx)
 	struct routine *routine;
 	struct walk *walk;
 
-	if (!thread)
+	if (!thread || is_off(index))
 		return 0;
 	walk = map_lookup(&walks, &tid);
 	if (!walk) {
@@ -502,7 +527,7 @@ int on_enter(u64 *ctx)
 		map_update(&walks, &tid, none, ANY);
 		walk = map_lookup(&walks, &tid);
 		if (!walk) {
-			note(MISSED_PATHS);
+			note(MISSED_ROUTINES);
 			return 0;
 		}
 		walk->is_changing = 1;
@@ -514,10 +539,12 @@ int on_enter(u64 *ctx)
 	depth = walk->depth;
 	for (int i = 0; i < DEPTH && depth; i++) {
 		routine = &walk->routines[(depth - 1) & (DEPTH - 1)];
-		if (routine->stack > stack)
-			break;
-		if (routine->stack == stack && is_arm && routine->index != index)
-			break;
+		if (!is_off(routine->index)) {
+			if (routine->stack > stack)
+				break;
+			if (routine->stack == stack && is_arm && routine->index != index)
+				break;
+		}
 		depth--;
 	}
 	if (depth)
@@ -536,7 +563,8 @@ int on_enter(u64 *ctx)
 }
 
 // Current leaves the routine with the number in the cookie: the stack pointer is that of its entry.
-// On arm64, its caller may have the same one.
+// On arm64, its caller may have the same one. Activations with a lower one were left in another way,
+// also those of the same function, if this activation catches what they throw.
 SEC("kprobe/on_leave")
 int on_leave(u64 *ctx)
 {
@@ -554,9 +582,11 @@ int on_leave(u64 *ctx)
 		routine = &walk->routines[(depth - 1) & (DEPTH - 1)];
 		if (routine->stack > stack)
 			break;
-		if (routine->stack == stack && (is_left || routine->index != index))
-			break;
-		is_left |= routine->index == index;
+		if (routine->stack == stack) {
+			if (is_left || routine->index != index)
+				break;
+			is_left = 1;
+		}
 		depth--;
 	}
 	walk->depth = depth;
@@ -600,14 +630,15 @@ int on_switch(u64 *ctx)
 	return 0;
 }
 
-// The routines of a thread have ended, without leaving them.
-INLINE void end_walk(u32 tid)
+// The routines of a thread have ended, without leaving them. That thread is current, under this id
+// or, after an exec, under another one: then its switches since are unknown, and so is its count.
+INLINE void end_walk(u32 tid, u32 is_renamed)
 {
 	struct walk *walk = map_lookup(&walks, &tid);
 
 	if (!walk)
 		return;
-	charge(walk, thread_count(walk));
+	charge(walk, is_renamed ? walk->events : thread_count(walk));
 	map_delete(&walks, &tid);
 }
 
@@ -634,7 +665,7 @@ int on_exec(u64 *ctx)
 	u32 tid = get_current_pid_tgid(), before = ctx[1];
 	struct thread *thread;
 
-	end_walk(before);
+	end_walk(before, before != tid);
 	if (before != tid) {
 		// It was not the first thread of its process, and has taken its id.
 		if (!map_lookup(&threads, &before))
@@ -655,7 +686,7 @@ int on_exit(u64 *ctx __attribute__((unused)))
 {
 	u32 tid = get_current_pid_tgid();
 
-	end_walk(tid);
+	end_walk(tid, 0);
 	map_delete(&threads, &tid);
 	return 0;
 }

@@ -96,12 +96,17 @@ void throws(int n) { touch(1); if (n == 0) throw std::runtime_error("x"); throws
 void handler(int) { touch(5); }
 void target() { touch(7); }
 void rest() { touch(2); }
+void catches(int n) {
+    if (n == 0) throw std::runtime_error("x");
+    try { catches(n - 1); } catch (const std::exception &) { if (n == 1) throw; touch(4); }
+}
 void tail(void);
 void all() {
     for (volatile int i = 0; i < 50; i++) { if (!setjmp(place)) jumps(); rest(); }
     for (int i = 0; i < 20; i++) try { throws(4); } catch (const std::exception &) { rest(); }
     for (int i = 0; i < 40; i++) std::raise(SIGUSR1);
     for (int i = 0; i < 60; i++) tail();
+    for (int i = 0; i < 30; i++) { catches(3); touch(6); }
 }
 }
 __asm__(".text\n.type tail, @function\ntail: push %rbx\n pop %rbx\n jmp target\n.size tail, .-tail\n");
@@ -114,6 +119,26 @@ int main() {
     std::raise(SIGUSR1);
     all();
     _exit(0);
+}
+"#;
+
+/// Calls a function often for a second, then touches pages in its caller and in another function.
+const OFTEN: &str = r#"
+#include <sys/mman.h>
+#include <time.h>
+static volatile char *next;
+static void touch(int pages) { for (int i = 0; i < pages; i++, next += 4096) *next = 1; }
+void often(void) {}
+void late(void) { touch(200); }
+void loops(void) {
+    for (time_t end = time(0) + 2; time(0) < end;) often();
+    touch(300);
+    late();
+}
+int main(void) {
+    next = mmap(0, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise((void *)next, 64 << 20, MADV_NOHUGEPAGE);
+    loops();
 }
 "#;
 
@@ -280,7 +305,7 @@ fn page_faults_of_each_routine_are_those_of_the_program() {
 fn routines_that_do_not_return_leave_no_events_to_others() {
     let directory = Directory::new("routines-ways");
     let Some((program, symbols)) = compiled(&directory, "g++", WAYS, &["-O0"]) else { return };
-    let wanted = ["jumps", "throws", "handler", "target", "rest", "tail", "all"];
+    let wanted = ["jumps", "throws", "handler", "target", "rest", "tail", "catches", "all"];
     let list = list(&directory, &program, &symbols, &wanted);
     let stream = directory.path("stream");
     let words = ["--calls", &list, "--calls-event", "minor-faults", "-o", &stream, "--", &program];
@@ -289,12 +314,54 @@ fn routines_that_do_not_return_leave_no_events_to_others() {
     assert_eq!((counts.of("target"), counts.of("rest")), (60 * 7, 70 * 2), "{messages}");
     assert_eq!((counts.of("jumps"), counts.of("tail")), (50 * 3, 0), "{messages}");
     // The libraries touch pages of theirs, more of them if the kernel has taken back their files.
-    for (name, least) in [("throws", 100), ("handler", 205)] {
+    for (name, least) in [("throws", 100), ("handler", 205), ("catches", 30 * 4), ("all", 30 * 6)] {
         let found = counts.of(name);
         assert!((least..least + 40).contains(&found), "{name}: {found} of {least}");
     }
     let paths = counts.by_slice.keys().map(|(path, ..)| path.len());
     assert!(paths.max().is_some_and(|depth| depth <= 6), "{:?}", counts.by_slice);
+}
+
+#[test]
+fn function_that_is_taken_off_has_no_events_of_its_callers() {
+    let directory = Directory::new("routines-off");
+    let Some((program, symbols)) = compiled(&directory, "gcc", OFTEN, &["-O0"]) else { return };
+    let list = list(&directory, &program, &symbols, &["often", "loops", "late"]);
+    let stream = directory.path("stream");
+    let options = ["--calls", &list, "--calls-event", "minor-faults", "--calls-limit", "2000"];
+    let words = [&options[..], &["-o", &stream, "--", &program]].concat();
+    let Some((_, messages)) = record_calls(&words) else { return };
+    assert!(messages.contains("often: ") && messages.contains("not counted further"), "{messages}");
+    let counts = Counts::from_file(&stream, b"minor-faults.exact", &symbols);
+    let of = |path: &[&str]| counts.by_thread(path).into_values().sum::<u64>();
+    assert_eq!(of(&["late", "loops"]), 200, "{:?}", counts.by_slice);
+    assert!((300..340).contains(&of(&["loops"])), "{:?}", counts.by_slice);
+}
+
+#[test]
+fn function_of_unknown_ends_has_no_events_of_its_callers() {
+    let directory = Directory::new("routines-unknown");
+    let Some((program, symbols)) = compiled(&directory, "gcc", PAGES, &["-O0"]) else { return };
+    let path = list(&directory, &program, &symbols, &["inner", "outer"]);
+    let known = fs::read_to_string(&path).expect("written");
+    let unknown = |line: &str| {
+        let (fields, _) = line.rsplit_once('\t').expect("six fields");
+        format!("{fields}\t?\n")
+    };
+    let is_inner = |line: &&str| line.starts_with("inner\t");
+    let text: String = known
+        .lines()
+        .map(|line| if is_inner(&line) { unknown(line) } else { format!("{line}\n") })
+        .collect();
+    fs::write(&path, text).expect("written");
+    let stream = directory.path("stream");
+    let words = ["--calls", &path, "--calls-event", "page-faults", "-o", &stream, "--", &program];
+    let Some((printed, messages)) = record_calls(&words) else { return };
+    assert!(messages.contains("inner: where the function ends is not known"), "{messages}");
+    let counts = Counts::from_file(&stream, b"page-faults.exact", &symbols);
+    let rounds = printed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let pages = rounds.filter(|it| it.len() == 4).map(|it| it[1].parse::<u64>().expect("pages"));
+    assert_eq!((counts.of("outer"), counts.of("inner")), (4 * pages.sum::<u64>(), 0));
 }
 
 #[test]

@@ -58,8 +58,11 @@ fn table(entries: &Entries, recorded: &RecordedImage) -> Vec<u8> {
     for entry in &entries.found {
         let name = escaped(&entry.name);
         let Entry { offset, frame, .. } = entry;
-        let ends: Vec<String> = entry.ends.iter().map(|end| format!("{end:#x}")).collect();
-        let ends = ends.join(",");
+        let offsets = entry.ends.as_ref().map(|ends| {
+            let ends: Vec<String> = ends.iter().map(|end| format!("{end:#x}")).collect();
+            ends.join(",")
+        });
+        let ends = offsets.as_deref().unwrap_or("?");
         let line = format!("{name}\t{image}\t{build_id}\t{offset:#x}\t{frame:#x}\t{ends}\n");
         table.extend(line.into_bytes());
     }

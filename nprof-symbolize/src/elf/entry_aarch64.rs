@@ -48,24 +48,32 @@ pub(super) fn jumps(code: &[u8], start: u64, mut visit: impl FnMut(Branch)) -> J
     jumps
 }
 
-/// Returns the returns and the direct jumps of code at the address `start`.
+/// Returns the returns and the direct jumps of code at the address `start`. None if no probe can be at one of
+/// the returns.
 ///
 /// The kernel refuses probes at returns that verify the address (`retaa`, `retab`). Before Linux 6.18 it
-/// emulates the others with the stack alone: with `has_shadow_stack`, they are left out.
-pub(super) fn ends(code: &[u8], start: u64, has_shadow_stack: bool) -> Vec<End> {
-    let end = |(address, instruction): (u64, u32)| {
+/// emulates the others with the stack alone, which ends a program that `has_shadow_stack`.
+pub(super) fn ends(code: &[u8], start: u64, has_shadow_stack: bool) -> Option<Vec<End>> {
+    let mut ends = Vec::new();
+    for (address, instruction) in instructions(code, start) {
         let target = match instruction {
-            _ if instruction & 0xffff_fc1f == 0xd65f_0000 && !has_shadow_stack => None,
+            RETAA | RETAB => return None,
+            _ if instruction & 0xffff_fc1f == 0xd65f_0000 && has_shadow_stack => return None,
+            _ if instruction & 0xffff_fc1f == 0xd65f_0000 => None,
             _ if instruction >> 26 == 0b00_0101 => match flow(instruction) {
                 Flow::Jump(distance) => Some(address.wrapping_add_signed(distance)),
-                _ => return None,
+                _ => continue,
             },
-            _ => return None,
+            _ => continue,
         };
-        Some(End { address, target })
-    };
-    instructions(code, start).filter_map(end).collect()
+        ends.push(End { address, target });
+    }
+    Some(ends)
 }
+
+/// The returns that verify the address (Arm Architecture Reference Manual, C6.2).
+const RETAA: u32 = 0xd65f_0bff;
+const RETAB: u32 = 0xd65f_0fff;
 
 /// Returns the address of the first instruction of a function's first block that the kernel emulates; if there is none,
 /// that of the first instruction.
@@ -257,11 +265,16 @@ mod tests {
 
     #[test]
     fn function_ends_with_returns_and_jumps() {
-        // cbz x0, +8; ret; b +64; retaa; br x16.
-        let code = bytes(&[0xb400_0040, RET, 0x1400_0010, 0xd65f_0bff, BR]);
+        // cbz x0, +8; ret; b +64; br x16.
+        let code = bytes(&[0xb400_0040, RET, 0x1400_0010, BR]);
         let jump = End { address: START + 8, target: Some(START + 8 + 64) };
-        assert_eq!(ends(&code, START, false), [End { address: START + 4, target: None }, jump]);
-        assert_eq!(ends(&code, START, true), [jump]);
+        let both = vec![End { address: START + 4, target: None }, jump];
+        assert_eq!(ends(&code, START, false), Some(both));
+        assert_eq!(ends(&code, START, true), None, "the return cannot be probed");
+        assert_eq!(ends(&code[8..], START + 8, true), Some(vec![jump]), "it has no return");
+        for verifying in [RETAA, RETAB] {
+            assert_eq!(ends(&bytes(&[RET, verifying]), START, false), None);
+        }
     }
 
     #[test]

@@ -32,10 +32,11 @@ impl EntryArch {
         }
     }
 
-    /// Returns the returns and the direct jumps of code at the address `start`.
-    pub(crate) fn ends(self, code: &[u8], start: u64, has_shadow_stack: bool) -> Vec<End> {
+    /// Returns the returns and the direct jumps of code at the address `start`. None if no probe can be at one
+    /// of the returns.
+    pub(crate) fn ends(self, code: &[u8], start: u64, has_shadow_stack: bool) -> Option<Vec<End>> {
         match self {
-            Self::X86_64 => entry_x86_64::ends(code, start),
+            Self::X86_64 => Some(entry_x86_64::ends(code, start)),
             Self::Aarch64 => entry_aarch64::ends(code, start, has_shadow_stack),
         }
     }

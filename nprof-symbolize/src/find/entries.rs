@@ -41,8 +41,9 @@ pub(crate) struct Entry {
     pub(crate) frame: FileOffset,
     /// The function, as reports show it.
     pub(crate) name: Vec<u8>,
-    /// The instructions with which it ends: returns, and jumps to other functions.
-    pub(crate) ends: Vec<FileOffset>,
+    /// The instructions with which it ends: returns, and jumps to other functions. None if they are
+    /// unknown.
+    pub(crate) ends: Option<Vec<FileOffset>>,
 }
 
 /// A function whose calls cannot be counted.
@@ -182,23 +183,26 @@ fn limit(function: &Function, targets: &[u64]) -> u64 {
     targets.get(after).copied().unwrap_or(u64::MAX)
 }
 
-/// Returns the instructions with which a function ends that consists of these parts. None of a part that has
-/// data between its instructions.
+/// Returns the instructions with which a function ends that consists of these parts. None if they are unknown,
+/// since a part has data between its instructions, or no probe can be at one of them.
 fn ends(
     arch: EntryArch,
     image: &ElfFile,
     functions: &[Function],
     parts: &[&Function],
     has_shadow_stack: bool,
-) -> Vec<FileOffset> {
+) -> Option<Vec<FileOffset>> {
     let leaves = |target: u64| {
         let is_own = parts.iter().any(|part| part.range().contains(&target));
         !is_own && !function_at(functions, target).is_some_and(Function::is_cold_part)
     };
     let mut ends = Vec::new();
-    for part in parts.iter().filter(|part| part.jumps.is_code) {
+    for part in parts {
+        if !part.jumps.is_code {
+            return None;
+        }
         let code = code(image, part.start, part.size.min(MAX_FUNCTION_BYTES));
-        let found = arch.ends(&code, part.start.0, has_shadow_stack).into_iter();
+        let found = arch.ends(&code, part.start.0, has_shadow_stack)?.into_iter();
         let found = found.filter(|end| end.target.is_none_or(leaves));
         let segments = image.headers.segments.executable();
         ends.extend(found.filter_map(|end| segments.file_offset(ImageAddress(end.address))));
@@ -206,7 +210,7 @@ fn ends(
     let mut ends: Vec<_> = ends.into_iter().map(|(offset, _)| offset).collect();
     ends.sort_unstable();
     ends.dedup();
-    ends
+    Some(ends)
 }
 
 /// Returns the place of a function, or the reason why it has none.

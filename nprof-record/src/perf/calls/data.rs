@@ -20,14 +20,16 @@ pub(crate) enum Setting {
     Cpus,
     /// The number of samples so far.
     Sampled,
-    /// The number of calls for which there was no room for a path of routines.
-    MissedPaths = 9,
+    /// How often there was no room for a thread with routines, a path of them, or the events of both.
+    MissedRoutines = 9,
     /// How often the event that is counted by routine could not be read.
     Unreadable,
+    /// 1 if events are not added to routines any more.
+    Stopped,
 }
 
 /// The number of those words.
-pub(crate) const SETTINGS: usize = 11;
+pub(crate) const SETTINGS: usize = 12;
 
 /// Bytes of `struct counter`.
 const COUNTER_BYTES: usize = 88;

@@ -40,7 +40,7 @@ pub(crate) struct Point {
     /// The offset of the frame that names the function: at the place itself, another function may be
     /// inlined.
     pub(crate) frame: u64,
-    /// The file offsets of the instructions with which it ends. None in lists of older versions.
+    /// The file offsets of the instructions with which it ends. None if they are unknown.
     pub(crate) ends: Option<Vec<u64>>,
 }
 
@@ -59,6 +59,8 @@ pub(crate) struct CountedImage {
 pub(crate) struct PointList {
     pub(crate) points: Vec<Point>,
     pub(crate) images: Vec<CountedImage>,
+    /// True if a line has no column for ends, as in lists of older versions.
+    lacks_ends: bool,
     /// For functions of the kernel, the address of the system call whose cost is measured.
     pub(crate) system_call: Option<u64>,
 }
@@ -114,8 +116,9 @@ impl PointList {
             let [name, path, build_id, offset, frame, ref ends @ ..] = fields[..] else {
                 bail!(wrong())
             };
+            list.lacks_ends |= ends.is_empty();
             let ends = match ends {
-                [] => None,
+                [] | [b"?"] => None,
                 [ends] => Some(parse_offsets(ends).ok_or_else(wrong)?),
                 _ => bail!(wrong()),
             };
@@ -168,9 +171,13 @@ impl PointList {
              programs"
         );
         ensure!(
-            self.points.iter().all(|point| point.ends.is_some()),
+            !self.lacks_ends,
             "--calls-event: the list is of an older version and lacks the ends of functions; list \
              them again"
+        );
+        ensure!(
+            self.points.iter().any(|point| point.ends.is_some()),
+            "--calls-event: the list has no function of known ends; list others"
         );
         Ok(())
     }
@@ -260,7 +267,16 @@ mod tests {
             list.points[0].ends.clone()
         };
         assert_eq!(ends("\t0x10,0x2f"), Some(vec![0x10, 0x2f]));
-        assert_eq!((ends("\t"), ends("")), (Some(Vec::new()), None));
+        assert_eq!((ends("\t"), ends("\t?"), ends("")), (Some(Vec::new()), None, None));
+        let check = |fields: &str| {
+            parse(&format!("f\t/bin/a\t0aff\t0x1\t0x1{fields}\n")).expect("a list").check_ends()
+        };
+        assert!(check("\t").is_ok() && check("\t0x10").is_ok());
+        assert!(check("").is_err_and(|error| error.to_string().contains("older version")));
+        assert!(
+            check("\t?")
+                .is_err_and(|error| error.to_string().contains("no function of known ends"))
+        );
     }
 
     #[test]

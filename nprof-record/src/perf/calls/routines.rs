@@ -58,6 +58,11 @@ impl CountedEvent {
         Err(refusal)
     }
 
+    /// Returns the CPUs on which it is open.
+    pub(super) fn cpus(&self) -> impl Iterator<Item = u32> {
+        self.files.iter().map(|(cpu, _)| *cpu)
+    }
+
     /// True if it counts context switches, which the kernel does after the tracepoint.
     pub(super) fn counts_switches(&self) -> bool {
         let switches = u64::from(perf::PERF_COUNT_SW_CONTEXT_SWITCHES);

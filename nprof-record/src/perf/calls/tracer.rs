@@ -11,6 +11,7 @@ use std::io;
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow, bail};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::os::procfs;
 use crate::perf::calls::data::{
@@ -37,6 +38,17 @@ const TRACEPOINTS: [(&str, &CStr); 3] = [
 const ENTER: &str = "on_enter";
 const LEAVE: &str = "on_leave";
 const SWITCH: (&str, &CStr) = ("on_switch", c"sched_switch");
+
+/// The words of a point after those of the CPUs, and their number.
+#[derive(Clone, Copy, Debug)]
+enum PointWord {
+    IsSampled,
+    /// The calls of threads for which there was no counter.
+    Overflow,
+    /// 1 if the function is not counted any more.
+    IsOff,
+}
+const POINT_WORDS: usize = 3;
 
 /// The first number of a thread that the recorder gives: those of the programs are below.
 const FIRST_OWN_SERIAL: u32 = 1 << 31;
@@ -113,7 +125,7 @@ impl CallTracer {
                 "calls cannot be counted from a pid namespace; run nprof-record in the initial one"
             );
         }
-        let width = last_cpu as usize + 3;
+        let width = last_cpu as usize + 1 + POINT_WORDS;
         // One more for the function whose calls `measure_cost` counts.
         let count = (list.points.len() + 1) * width;
         let words = u32::try_from(count).context("too many functions for this number of CPUs")?;
@@ -236,13 +248,24 @@ impl CallTracer {
             if !ends.is_empty() {
                 links.push(attach(LEAVE, &ends, &of)?);
             }
-            links.push(attach(ENTER, &offsets, &cookies)?);
+            let entries = points().filter(|((_, point), _)| point.ends.is_some());
+            let entries = entries.map(|((cookie, point), _)| (point.offset, cookie));
+            let (entries, of): (Vec<u64>, Vec<u64>) = entries.unzip();
+            if !entries.is_empty() {
+                links.push(attach(ENTER, &entries, &of)?);
+            }
         }
         Ok(links)
     }
 
     /// Detaches the programs: the counters stay as they are.
     pub(crate) fn stop(&self) {
+        if let Some(counted) = &self.counted {
+            // The events of a running thread are added when it is switched out: for this one.
+            run_on_each(counted.cpus());
+            // The probes are removed one after the other: a routine may be entered and not left.
+            self.settings.set(Setting::Stopped as usize, 1);
+        }
         let links = std::mem::take(&mut *self.links.borrow_mut());
         links.iter().flatten().for_each(|link| self.note_misses(link));
         // One grace period of the kernel for each image: at the same time.
@@ -269,10 +292,17 @@ impl CallTracer {
         self.routines.take(charges, paths, slice, |tid, key| self.lives(tid, key))
     }
 
-    /// Returns the number of calls for which there was no room for a path of routines, and how often the
-    /// event that is counted by routine could not be read.
+    /// Returns how often there was no room for the events of a routine, and how often the event that is
+    /// counted by routine could not be read.
     pub(crate) fn missed_counts(&self) -> [u64; 2] {
-        [Setting::MissedPaths, Setting::Unreadable].map(|it| self.settings.get(it as usize))
+        [Setting::MissedRoutines, Setting::Unreadable].map(|it| self.settings.get(it as usize))
+    }
+
+    /// Returns the names of the functions of unknown ends, if an event is counted by routine: its events in
+    /// them are those of their callers.
+    pub(crate) fn without_ends(&self) -> Vec<Vec<u8>> {
+        let points = self.list.points.iter().filter(|_| self.counted.is_some());
+        points.filter(|point| point.ends.is_none()).map(|point| point.name.clone()).collect()
     }
 
     /// Adds the calls that a link missed, before it is closed.
@@ -365,8 +395,13 @@ impl CallTracer {
 
     fn calls_of(&self, point: usize) -> u64 {
         let first = point * self.width;
-        let by_cpu = (first..first + self.width - 2).map(|word| self.points.get(word));
-        by_cpu.sum::<u64>() + self.points.get(first + self.width - 1)
+        let by_cpu = (first..first + self.width - POINT_WORDS).map(|word| self.points.get(word));
+        by_cpu.sum::<u64>() + self.points.get(self.word(point, PointWord::Overflow))
+    }
+
+    /// Returns the number of a word of a point.
+    fn word(&self, point: usize, word: PointWord) -> usize {
+        (point + 1) * self.width - POINT_WORDS + word as usize
     }
 
     /// Returns the calls, up to the end of `slice`, that no sample has and that were not returned
@@ -388,7 +423,8 @@ impl CallTracer {
         let mut rests: Vec<_> = added.into_iter().map(rest).collect();
         let mut overflows = self.overflows.borrow_mut();
         for (point, known) in overflows.iter_mut().enumerate() {
-            let calls = self.points.get((point + 1) * self.width - 1).saturating_sub(*known);
+            let all = self.points.get(self.word(point, PointWord::Overflow));
+            let calls = all.saturating_sub(*known);
             *known += calls;
             if calls > 0 {
                 let key = CallKey { point: point as u32, serial: 0 };
@@ -453,6 +489,8 @@ impl CallTracer {
                 let rate = u64::try_from(rate).unwrap_or(u64::MAX);
                 found.push(TakenOff { point: point as u32, rate });
                 self.taken_off.borrow_mut()[point] = true;
+                // From now on no probe is at its ends.
+                self.points.set(self.word(point, PointWord::IsOff), 1);
             }
         }
         self.replace_links(&found)?;
@@ -479,6 +517,17 @@ impl CallTracer {
         }
         Ok(())
     }
+}
+
+/// Runs on each of these CPUs for a moment, as far as the recorder may.
+fn run_on_each(cpus: impl Iterator<Item = u32>) {
+    let Ok(before) = sched_getaffinity(None) else { return };
+    for cpu in cpus.map(|cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU) {
+        let mut one = CpuSet::new();
+        one.set(cpu);
+        let _ = sched_setaffinity(None, &one);
+    }
+    let _ = sched_setaffinity(None, &before);
 }
 
 /// Adds the remedy.

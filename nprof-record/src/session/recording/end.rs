@@ -50,7 +50,7 @@ impl Recording {
             missed.as_ref().map(|missed| missed.unseen.processes + missed.bypassed.processes);
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
         let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
-        let [missed_paths, unreadable] =
+        let [missed_routines, unreadable] =
             calls.as_ref().map_or([0; 2], |tracer| tracer.missed_counts());
         let calls = calls.zip(converter.calls()).map(|(tracer, state)| CallSummary {
             calls: tracer.calls(),
@@ -60,7 +60,8 @@ impl Recording {
             taken_off: state.taken_off.clone(),
             missed: state.missed,
             missed_threads: tracer.missed_threads(),
-            missed_paths,
+            missed_routines,
+            unended: tracer.without_ends(),
             unreadable,
             failure: tracer.failure(),
         });

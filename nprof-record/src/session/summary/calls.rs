@@ -24,8 +24,10 @@ pub(crate) struct CallSummary {
     pub(crate) missed: u64,
     /// The threads for which there was no room.
     pub(crate) missed_threads: u64,
-    /// The calls of routines whose events are those of their callers, for want of room.
-    pub(crate) missed_paths: u64,
+    /// How often there was no room for the events of a routine.
+    pub(crate) missed_routines: u64,
+    /// The functions that are no routines, since their ends are unknown.
+    pub(crate) unended: Vec<Vec<u8>>,
     /// How often the event that is counted by routine could not be read.
     pub(crate) unreadable: u64,
     /// The first failure.
@@ -60,11 +62,23 @@ impl CallSummary {
                  processes"
             ));
         }
-        if self.missed_paths > 0 {
-            let calls = counted(self.missed_paths, "call");
+        if self.missed_routines > 0 {
+            let times = counted(self.missed_routines, "time");
             warnings.push(format!(
-                "{calls} were on more than 65536 different paths: their events are those of their \
-                 callers, or missing; list fewer functions"
+                "--calls-event: {times} there was no room for more than 16384 threads, 65536 paths, or 262144 \
+                 pairs of both: events are missing or those of callers; list fewer functions, or \
+                 record fewer threads"
+            ));
+        }
+        if let [first, others @ ..] = &self.unended[..] {
+            let more = match others.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            warnings.push(format!(
+                "--calls-event: {}{more}: where the function ends is not known; its events are those of its \
+                 callers",
+                escaped(first)
             ));
         }
         if self.unreadable > 0 {

@@ -318,3 +318,18 @@ fn time_of_one_mode_is_named_and_judged_by_ticks() {
                 waiting are not sampled";
     assert_eq!(none.warnings(), [text]);
 }
+
+#[test]
+fn routines_without_events_are_named() {
+    let mut summary = summary();
+    let calls = CallSummary { unended: vec![b"f\n".to_vec()], ..CallSummary::default() };
+    summary.calls = Some(calls.clone());
+    let one = "--calls-event: f\\n: where the function ends is not known; its events are those of its \
+               callers";
+    assert_eq!(summary.warnings(), [one]);
+    let calls = CallSummary { unended: vec![b"f".to_vec(); 3], missed_routines: 1, ..calls };
+    summary.calls = Some(calls);
+    let warnings = summary.warnings();
+    assert!(warnings[0].contains("1 time there was no room"), "{warnings:?}");
+    assert!(warnings[1].starts_with("--calls-event: f and 2 more: where"), "{warnings:?}");
+}

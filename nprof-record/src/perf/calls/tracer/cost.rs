@@ -3,7 +3,7 @@
 
 use nprof_object::maps;
 
-use super::{CALLS, CallTracer, ENTER, LEAVE};
+use super::{CALLS, CallTracer, ENTER, LEAVE, PointWord};
 use crate::os::procfs;
 use crate::perf::calls::data::CallKey;
 use crate::sys;
@@ -51,7 +51,7 @@ impl CallTracer {
             }
         }
         // Without an event that takes it, a sample of the first call would be tried at each.
-        self.points.set(point as usize * self.width + self.width - 2, 1);
+        self.points.set(self.word(point as usize, PointWord::IsSampled), 1);
         self.insert(own_tid, false).ok()?;
         let serial = self.serials.get();
         let mut rounds: Vec<u64> = (0..ROUNDS).map(|_| round_ns(call)).collect();
