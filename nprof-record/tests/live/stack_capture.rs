@@ -163,7 +163,7 @@ const BITS_32: &str = "
     __attribute__((noinline)) static void work(void) {
         // On the stack: without a local variable, the function keeps no frame pointer.
         volatile long i = 0;
-        while (i < 100000000) i++;
+        while (i < 400000000) i++;
     }
     __attribute__((noinline)) static void middle(void) { work(); sum++; }
     __attribute__((used)) static void run(void) {
