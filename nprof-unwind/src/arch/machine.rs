@@ -1,9 +1,10 @@
 //! The differences between processor architectures in the files of programs.
 
 use gimli::Vendor;
+use nprof_object::ImageAddress;
 use object::elf;
 
-use crate::arch::code_bytes::Call;
+use crate::arch::code_bytes::{Call, CodeBytes};
 use crate::arch::rule::{RegisterRule, UnwindRule};
 use crate::arch::{aarch64, x86_64};
 
@@ -65,9 +66,49 @@ impl Machine {
         }
     }
 
-    /// True if code without unwind tables can be analyzed.
-    pub(crate) fn has_code_analysis(self) -> bool {
+    /// True if code generated at run time can be analyzed.
+    pub(crate) fn has_generated_code(self) -> bool {
         self == Self::X86_64
+    }
+
+    /// Returns the unwind rule for an address that no table covers, by its code. With `returns` the address
+    /// is a return address.
+    pub(crate) fn rule(
+        self,
+        program: &mut impl CodeBytes,
+        at: ImageAddress,
+        returns: bool,
+    ) -> Option<UnwindRule> {
+        match self {
+            Self::X86_64 => x86_64::code_analysis::rule(program, at, returns),
+            Self::Aarch64 => aarch64::code_analysis::rule(program, at, returns),
+        }
+    }
+
+    /// Returns the unwind rules at an address by the code before it: one for each place that may be the
+    /// start of its function.
+    pub(crate) fn rules_since_prologues(
+        self,
+        program: &mut impl CodeBytes,
+        at: ImageAddress,
+    ) -> Vec<UnwindRule> {
+        match self {
+            Self::X86_64 => x86_64::code_analysis::rules_since_prologues(program, at),
+            Self::Aarch64 => aarch64::code_analysis::rules_since_prologues(program, at),
+        }
+    }
+
+    /// True if the code does nothing but end the thread.
+    pub(crate) fn is_thread_exit(self, program: &mut impl CodeBytes, at: ImageAddress) -> bool {
+        match self {
+            Self::X86_64 => x86_64::code_analysis::is_thread_exit(program, at),
+            Self::Aarch64 => aarch64::code_analysis::is_thread_exit(program, at),
+        }
+    }
+
+    /// True if all paths from an address end in a call that never returns.
+    pub(crate) fn never_returns(self, program: &mut impl CodeBytes, at: ImageAddress) -> bool {
+        self == Self::X86_64 && x86_64::code_analysis::never_returns(program, at)
     }
 
     /// Returns the lengths of call instructions, longest first.

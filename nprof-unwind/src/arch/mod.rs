@@ -6,6 +6,7 @@
 //! them. The names of that on which the program runs are here, and its [`Architecture`] is [`Native`].
 
 pub mod aarch64;
+mod agreement;
 pub mod architecture;
 pub mod code_bytes;
 pub mod machine;

@@ -8,9 +8,11 @@ use std::rc::Rc;
 use nprof_object::ImageAddress;
 use rustc_hash::FxHashMap;
 
+use crate::arch::Machine;
 use crate::arch::code_bytes::{Bytes, Call, CodeBytes, INSTRUCTION_MAX};
 use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
-use crate::arch::x86_64::{code_analysis, generated_code};
+use crate::arch::x86_64::code_analysis;
+use crate::arch::x86_64::generated_code;
 use crate::image::code_pages::{CodePages, CodeSource, SourceFile};
 
 /// The most cached rules and calls; each cache is cleared when it is full.
@@ -76,9 +78,7 @@ impl CodeCache {
         is_return: bool,
         source: &mut CodeSource<'_>,
     ) -> AnalyzedRule {
-        if !source.is_analyzed() {
-            return AnalyzedRule::Unknown;
-        }
+        let Some(machine) = source.analyzed_machine() else { return AnalyzedRule::Unknown };
         self.renew(address, source);
         if let Some(rule) = self.analyzed.get(&(address, is_return)) {
             return rule.clone();
@@ -88,16 +88,14 @@ impl CodeCache {
         let before = is_return.then(|| self.call_before(address, source));
         let reader = &mut self.reader(source);
         let analyzed = match before {
-            Some(CallBefore::Call(Call::Indirect))
-                if code_analysis::is_thread_exit(reader, address) =>
-            {
+            Some(CallBefore::Call(Call::Indirect)) if machine.is_thread_exit(reader, address) => {
                 AnalyzedRule::ThreadStart
             }
-            Some(CallBefore::NoCall) if code_analysis::never_returns(reader, address) => {
+            Some(CallBefore::NoCall) if machine.never_returns(reader, address) => {
                 AnalyzedRule::StackBottom
             }
             _ => {
-                let rule = code_analysis::rule(reader, address, is_return);
+                let rule = machine.rule(reader, address, is_return);
                 rule.map_or(AnalyzedRule::Unknown, |rule| AnalyzedRule::Rule(Rc::new(rule)))
             }
         };
@@ -115,11 +113,10 @@ impl CodeCache {
         address: ImageAddress,
         source: &mut CodeSource<'_>,
     ) -> Option<Rc<UnwindRule>> {
-        if !source.is_analyzed() {
+        if source.analyzed_machine() != Some(Machine::X86_64) {
             return None;
         }
-        let mut reader = self.reader(source);
-        let entry = code_analysis::call_target(&mut reader, call_end)?;
+        let entry = code_analysis::call_target(&mut self.reader(source), call_end)?;
         let key = (entry, address);
         if let Some(rule) = self.since_entry.get(&key) {
             return rule.clone();
@@ -134,19 +131,17 @@ impl CodeCache {
     }
 
     /// Returns the rules at an address by the code before it, see
-    /// `code_analysis::rules_since_prologues`.
+    /// `Machine::rules_since_prologues`.
     pub fn rules_since_prologues(
         &mut self,
         address: ImageAddress,
         source: &mut CodeSource<'_>,
     ) -> Rc<[UnwindRule]> {
-        if !source.is_analyzed() {
-            return Rc::default();
-        }
+        let Some(machine) = source.analyzed_machine() else { return Rc::default() };
         if let Some(rules) = self.since_prologues.get(&address) {
             return rules.clone();
         }
-        let rules = code_analysis::rules_since_prologues(&mut self.reader(source), address);
+        let rules = machine.rules_since_prologues(&mut self.reader(source), address);
         let rules: Rc<[UnwindRule]> = rules.into();
         if self.since_prologues.len() + self.prologue_rules >= MEMO_MAX {
             self.since_prologues.clear();
@@ -181,7 +176,7 @@ impl CodeCache {
         address: ImageAddress,
         source: &mut CodeSource<'_>,
     ) -> GeneratedFrame {
-        if !source.is_analyzed() {
+        if !source.machine().is_some_and(Machine::has_generated_code) {
             return GeneratedFrame::Unknown;
         }
         self.renew(address, source);
@@ -263,7 +258,7 @@ impl Reader<'_, '_> {
 
     /// True if methods return to an address of the interpreter without a call before it.
     fn is_interpreter_return(&mut self, address: ImageAddress) -> bool {
-        if !self.source.is_analyzed() {
+        if !self.source.machine().is_some_and(Machine::has_generated_code) {
             return false;
         }
         let code = self.code(address);

@@ -55,9 +55,10 @@ impl CodeSource<'_> {
         }
     }
 
-    /// True if the code can be analyzed.
-    pub(super) fn is_analyzed(&self) -> bool {
-        self.machine().is_some_and(Machine::has_code_analysis)
+    /// Returns the architecture of the code if it can be analyzed.
+    pub(super) fn analyzed_machine(&self) -> Option<Machine> {
+        let is_memory = matches!(self, Self::Memory { .. });
+        self.machine().filter(|machine| !is_memory || machine.has_generated_code())
     }
 
     /// Returns the file offset or address in memory of an image address, and the bytes of code from

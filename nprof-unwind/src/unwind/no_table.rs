@@ -13,7 +13,7 @@ use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
 use crate::arch::Architecture;
-use crate::arch::rule::{AnalyzedRule, GeneratedFrame};
+use crate::arch::rule::{AnalyzedRule, GeneratedFrame, RegisterRule, UnwindRule};
 use crate::arch::stack::{FRAME_RECORD, FRAME_RECORD_RETURN_ADDRESS, WORD, return_address_slot};
 use crate::unwind::certainty::Certainty;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
@@ -78,10 +78,13 @@ fn try_step<A: Architecture>(
         // The analysis is less certain than a table, so its result must follow a call.
         AnalyzedRule::Rule(rule) => match step_by_rule(registers, stack, &rule, caller) {
             Ok(Caller::At(address))
-                if address.is_return() && is_in_copy(caller, stack) && is_caller(address, code) =>
+                if address.is_return()
+                    && is_in_copy(caller, &rule, stack)
+                    && is_caller(address, code) =>
             {
                 return Ok(Caller::At(address));
             }
+            Ok(Caller::Zero) if is_root(caller) => return Ok(Caller::None),
             Err(mark) if is_outside_copy(mark) => return Err(mark),
             _ => {}
         },
@@ -101,7 +104,7 @@ fn try_step<A: Architecture>(
     }
     if !is_generated && let Some(found) = step_by_prologue(registers, address, stack, code, caller)
     {
-        return Ok(Caller::At(found));
+        return Ok(found);
     }
     if let Some(start) = step_to_start(registers, stack, code, caller) {
         return Ok(Caller::At(start));
@@ -146,11 +149,24 @@ fn is_frame_of_generated_code<A: Architecture>(
     }
 }
 
-/// True if the word below the stack pointer of a caller was copied. A rule may take the return address
-/// from elsewhere.
-fn is_in_copy<A: Architecture>(caller: &Registers<A>, stack: &StackCopy<'_>) -> bool {
+/// True if the return address is in a register, or if the word below the stack pointer of a caller was copied. A
+/// rule may take the return address from elsewhere.
+fn is_in_copy<A: Architecture>(
+    caller: &Registers<A>,
+    rule: &UnwindRule,
+    stack: &StackCopy<'_>,
+) -> bool {
+    if matches!(rule.return_address, RegisterRule::Register(_)) {
+        return true;
+    }
     let slot = caller.get(A::SP).ok().and_then(return_address_slot);
     slot.is_some_and(|slot| stack.read(slot).is_ok())
+}
+
+/// True if a caller, to which the return address 0 leads, is none: where calls leave their return address in a register,
+/// C libraries and their threads start with that and the frame pointer set to 0.
+fn is_root<A: Architecture>(caller: &Registers<A>) -> bool {
+    A::LINK.is_some() && caller.get(A::FP) == Ok(0)
 }
 
 /// True if an address follows a call, or code that is reached by a return without one.
@@ -176,6 +192,10 @@ fn step_to_call<A: Architecture>(
     code: &mut impl CodeMap<A>,
     caller: &mut Registers<A>,
 ) -> Option<FrameAddress> {
+    // Such a call leaves no word in a known place.
+    if A::LINK.is_some() {
+        return None;
+    }
     let sp = registers.get(A::SP).ok()?;
     let mut calls = 0;
     for slot in (0..CALL_SEARCH_WORDS).map(|word| sp.wrapping_add(WORD * word)) {
@@ -206,8 +226,9 @@ pub(super) fn step_by_code<A: Architecture>(
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap<A>,
     caller: &mut Registers<A>,
-) -> Option<FrameAddress> {
+) -> Option<Caller> {
     step_to_call(registers, address, stack, code, caller)
+        .map(Caller::At)
         .or_else(|| step_by_prologue(registers, address, stack, code, caller))
 }
 
@@ -220,12 +241,12 @@ fn step_by_prologue<A: Architecture>(
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap<A>,
     caller: &mut Registers<A>,
-) -> Option<FrameAddress> {
+) -> Option<Caller> {
     for rule in code.rules_since_prologues(address).iter() {
-        if let Ok(Caller::At(found)) = step_by_rule(registers, stack, rule, caller)
-            && is_caller(found, code)
-        {
-            return Some(found);
+        match step_by_rule(registers, stack, rule, caller) {
+            Ok(Caller::At(found)) if is_caller(found, code) => return Some(Caller::At(found)),
+            Ok(Caller::Zero) if is_root(caller) => return Some(Caller::None),
+            _ => {}
         }
     }
     None

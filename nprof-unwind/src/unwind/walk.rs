@@ -159,7 +159,7 @@ fn step<A: Architecture>(
             }
             *certainty = (*certainty).min(Certainty::Analyzed);
             let found = no_table::step_by_code(registers, address, stack, code, caller);
-            found.map(Caller::At).ok_or(Mark::UnwindFailed)
+            found.ok_or(Mark::UnwindFailed)
         }
         UnwindInfo::Rule(rule) => step_by_rule(registers, stack, rule, caller).or_else(|mark| {
             let is_interrupted = matches!(address, FrameAddress::Instruction(_));

@@ -1,5 +1,7 @@
-//! 64-bit ARM. Code without unwind tables is not analyzed.
+//! 64-bit ARM.
 
+pub(crate) mod code_analysis;
+mod code_state;
 mod frames;
 pub(crate) mod plt;
 mod registers;

@@ -20,6 +20,7 @@ use iced_x86::{
 use nprof_object::ImageAddress;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
+use crate::arch::agreement::Agreement;
 use crate::arch::code_bytes::{Call, CodeBytes};
 use crate::arch::rule::{AnalyzedRule, RegisterRule, UnwindRule};
 use crate::arch::x86_64::registers::PRESERVED;
@@ -189,40 +190,6 @@ fn is_prologue(instruction: &Instruction) -> bool {
     }
 }
 
-/// The agreement of the ends found so far.
-#[derive(Debug)]
-enum Agreement {
-    None,
-    Rule(UnwindRule),
-    /// The ends disagree.
-    Split,
-}
-
-impl Agreement {
-    fn add(&mut self, row: UnwindRule) {
-        *self = match std::mem::replace(self, Self::Split) {
-            Self::None => Self::Rule(row),
-            Self::Rule(other) if other.cfa == row.cfa => Self::Rule(common(&other, &row)),
-            _ => Self::Split,
-        };
-    }
-}
-
-/// Merges two rules with the same CFA.
-fn common(one: &UnwindRule, other: &UnwindRule) -> UnwindRule {
-    let saved = |row: &UnwindRule, register| {
-        let found = row.registers.iter().find(|(other, _)| *other == register);
-        found.map_or(RegisterRule::SameValue, |(_, saved)| saved.clone())
-    };
-    let both = |&register: &u16| {
-        let (one, other) = (saved(one, register), saved(other, register));
-        let saved = if one == other { one } else { RegisterRule::Undefined };
-        (saved != RegisterRule::SameValue).then_some((register, saved))
-    };
-    let registers = PRESERVED.iter().filter_map(both).collect();
-    UnwindRule { registers, ..one.clone() }
-}
-
 /// The search along all paths.
 struct PathSearch<'a, T> {
     program: &'a mut T,
@@ -349,7 +316,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
             if matches!(self.agreement, Agreement::None) {
                 self.budget = self.budget.min(BUDGET_AFTER_END);
             }
-            self.agreement.add(row);
+            self.agreement.add(row, &PRESERVED);
         }
     }
 }

@@ -6,21 +6,38 @@ use nprof_object::RuntimeAddress;
 
 use super::*;
 use crate::arch::aarch64::{Aarch64, FP, IP, LINK, SIGNAL_SAVED, SP};
-use crate::arch::rule::{Cfa, RegisterRule};
+use crate::arch::rule::{AnalyzedRule, Cfa, RegisterRule};
 
 /// The stack of all walks.
 const STACK: u64 = 0x7000_0000;
 
 /// Code with rules by address; everything from 0x1000 to 0x9000 is mapped, and calls end at odd addresses.
-struct Code(Vec<(u64, UnwindInfo)>);
+#[derive(Default)]
+struct Code {
+    rules: Vec<(u64, UnwindInfo)>,
+    /// The rules that the code shows, by its address.
+    analyzed: Vec<(u64, Rc<UnwindRule>)>,
+    /// The same by the code before the address.
+    since_prologues: Vec<(u64, UnwindRule)>,
+}
 
 impl CodeMap<Aarch64> for Code {
     fn unwind_info(&mut self, RuntimeAddress(address): RuntimeAddress) -> UnwindInfo {
-        let found = self.0.iter().rev().find(|(start, _)| address >= *start);
+        let found = self.rules.iter().rev().find(|(start, _)| address >= *start);
         match found {
             Some((_, unwind_info)) if (0x1000..0x9000).contains(&address) => unwind_info.clone(),
             _ => UnwindInfo::Unmapped,
         }
+    }
+
+    fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
+        let found = self.analyzed.iter().find(|(at, _)| *at == address.value().0);
+        found.map_or(AnalyzedRule::Unknown, |(_, rule)| AnalyzedRule::Rule(rule.clone()))
+    }
+
+    fn rules_since_prologues(&mut self, address: FrameAddress) -> Rc<[UnwindRule]> {
+        let found = self.since_prologues.iter().filter(|(at, _)| *at == address.value().0);
+        found.map(|(_, rule)| rule.clone()).collect()
     }
 
     fn is_after_call(&mut self, RuntimeAddress(address): RuntimeAddress) -> Option<bool> {
@@ -49,7 +66,15 @@ fn root() -> UnwindInfo {
     rule(0, RegisterRule::Undefined, &[])
 }
 
-fn walk(code: Vec<(u64, UnwindInfo)>, registers: &[(u16, u64)], words: &[u64]) -> (Vec<u64>, Mark) {
+fn walk(
+    rules: Vec<(u64, UnwindInfo)>,
+    registers: &[(u16, u64)],
+    words: &[u64],
+) -> (Vec<u64>, Mark) {
+    walk_code(Code { rules, ..Code::default() }, registers, words)
+}
+
+fn walk_code(mut code: Code, registers: &[(u16, u64)], words: &[u64]) -> (Vec<u64>, Mark) {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut known = Registers::<Aarch64>::default();
     known.set(IP, 0x1000);
@@ -59,7 +84,7 @@ fn walk(code: Vec<(u64, UnwindInfo)>, registers: &[(u16, u64)], words: &[u64]) -
     }
     let (stack, mut addresses) = (StackCopy::new(STACK, &bytes), Vec::new());
     let frame = FrameState::interrupted(known).expect("an address");
-    let mark = unwind(frame, &stack, &mut Code(code), 10, &mut addresses, &mut ());
+    let mark = unwind(frame, &stack, &mut code, 10, &mut addresses, &mut ());
     (addresses.iter().map(|address| address.value().0).collect(), mark)
 }
 
@@ -147,4 +172,42 @@ fn frame_records_that_do_not_lead_outwards_end_the_walk() {
         let found = walk(code.clone(), &[(FP, STACK)], &[next, 0x1005, 0, 0]);
         assert_eq!(found, (vec![0x1000], Mark::NoUnwindInfo));
     }
+}
+
+/// A frame as a rule of its own.
+fn frame_rule(size: i64) -> UnwindRule {
+    match frame(size) {
+        UnwindInfo::Rule(rule) => (*rule).clone(),
+        info => panic!("{info:?}"),
+    }
+}
+
+#[test]
+fn analyzed_code_leads_to_the_root() {
+    // A leaf and its caller without tables, called by a function with one; the program's start has the address 0.
+    let link = RegisterRule::Register(LINK);
+    let leaf = UnwindRule {
+        cfa: Cfa::Register(SP, 0),
+        return_address: link,
+        registers: [].into(),
+        signal: false,
+    };
+    let code = |root_fp| {
+        let code = Code {
+            rules: vec![
+                (0x1000, UnwindInfo::NoTable),
+                (0x3000, frame(32)),
+                (0x4000, UnwindInfo::NoTable),
+            ],
+            analyzed: vec![(0x1000, Rc::new(leaf.clone())), (0x2005, Rc::new(frame_rule(16)))],
+            // The call of exit(3) never returns.
+            since_prologues: vec![(0x4005, frame_rule(32))],
+        };
+        let signed_zero = 0x0055_0000_0000_0000;
+        let words = [STACK + 16, 0x3005, STACK + 48, 0x4005, 0, 0, root_fp, signed_zero, 0, 0, 0];
+        walk_code(code, &[(LINK, 0x2005), (FP, STACK)], &words)
+    };
+    let addresses = vec![0x1000, 0x2005, 0x3005, 0x4005];
+    assert_eq!(code(0), (addresses.clone(), Mark::None));
+    assert_eq!(code(7), (addresses, Mark::NoUnwindInfo), "the start of a program sets both to 0");
 }
