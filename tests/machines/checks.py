@@ -108,6 +108,22 @@ def default_event_musl(results):
     return loops(results, event=results.default_event, musl=True)
 
 
+@check(f"""
+echo 0 > /sys/devices/system/cpu/cpu1/online
+{RECORD.format("loops-cpp")}
+echo 1 > /sys/devices/system/cpu/cpu1/online
+nprof-record -e cpu-clock -o leaves.nprof -- loops-cpp > leaves & recorder=$!
+sleep 1
+echo 0 > /sys/devices/system/cpu/cpu1/online
+wait $recorder
+echo 1 > /sys/devices/system/cpu/cpu1/online
+""")  # fmt: skip
+def processors_may_be_offline(results):
+    """One is from the start, another time it goes offline while it is recorded."""
+    loops(results, "leaves.nprof", truth="leaves")
+    return loops(results, event=results.default_event)
+
+
 @check("""
 counted cycles.count 0 loops-c > truth
 nprof-record -e cycles -e cycles/u -e cycles/k -e instructions -e instructions/u -e instructions/k \\
