@@ -130,6 +130,13 @@ impl Summary {
                 "{samples} were not taken: there are more events than counters; record fewer at a time"
             ));
         }
+        if self.has_wait_windows && self.lost.contains_key(&Cause::Recorder) {
+            warnings.push(
+                "windows of waiting were skipped, because nprof-record was late: the sums of waits are \
+                 too low; choose longer intervals with --wait-windows"
+                    .to_owned(),
+            );
+        }
         warnings.extend(self.missing_allocations());
         if self.sideband_lost > 0 {
             let were = if self.sideband_lost == 1 { "was" } else { "were" };

@@ -54,7 +54,7 @@ pub(crate) struct WaitWindows {
     open: Option<Range<u64>>,
     edges: VecDeque<Edge>,
     settled_ns: u64,
-    /// Windows in which the programs could not run, and those of them that were reported.
+    /// Windows in which the programs could not run or that came too late, and those of them that were reported.
     failed: u64,
     failed_reported: u64,
 }
@@ -86,6 +86,10 @@ impl WaitWindows {
     pub(crate) fn stop(&mut self) {
         if let Some(window) = self.open.take() {
             self.close(window.start..window.end.min(sys::monotonic_ns()));
+            self.interval_ns = self.interval_ns.saturating_add(self.windows.interval_ns());
+        }
+        if self.next_ns != u64::MAX {
+            self.skip_intervals_before(sys::monotonic_ns());
         }
         self.next_ns = u64::MAX;
     }
@@ -99,7 +103,17 @@ impl WaitWindows {
 
     fn begin_next_interval(&mut self) {
         self.interval_ns = self.interval_ns.saturating_add(self.windows.interval_ns());
+        self.skip_intervals_before(sys::monotonic_ns());
         self.choose();
+    }
+
+    /// Counts the windows of intervals that are over as failed: those to come stand for their own
+    /// intervals only, and the recorder that cannot keep up would never make up for them.
+    fn skip_intervals_before(&mut self, now_ns: u64) {
+        let over = self.windows.intervals_within(now_ns.saturating_sub(self.interval_ns));
+        self.failed += over;
+        let skipped_ns = over.saturating_mul(self.windows.interval_ns());
+        self.interval_ns = self.interval_ns.saturating_add(skipped_ns);
     }
 
     /// Opens or closes a window, if the time has come.

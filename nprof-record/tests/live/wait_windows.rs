@@ -127,6 +127,37 @@ fn wait_at_the_end_of_a_window_has_its_own_stack() {
     assert!(wrong <= 1, "{wrong} of {}", sleeps.len());
 }
 
+/// A thousand threads that wait for a second.
+const CROWD: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+static void *idle(void *none) { pause(); return none; }
+int main(void) {
+    pthread_t thread;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 65536);
+    for (int i = 0; i < 1000; i++) pthread_create(&thread, &small, idle, 0);
+    sleep(1);
+    _exit(0);
+}
+"#;
+
+#[test]
+fn windows_that_the_recorder_cannot_keep_up_with_are_reported() {
+    // It takes several us for each thread, so more than the 2 ms of an interval for all of them.
+    let directory = Directory::new("windows-crowd");
+    let Some(program) = directory.compile("gcc", CROWD, &["-O1", "-pthread"]) else { return };
+    let words = ["--wait-windows", "1ms/2ms", "-e", "wait", "--", &program];
+    let Some(recording) = Recording::of(directory, &words) else { return };
+    let message = stderr(&recording.output);
+    assert!(message.contains("windows of waiting were skipped"), "{message}");
+    let long = ["--wait-windows", "10ms/100ms", "-e", "wait", "--", "sleep", "0.3"];
+    let recording = Recording::of(Directory::new("windows-alone"), &long).expect("as before");
+    let message = stderr(&recording.output);
+    assert!(!message.contains("windows of waiting were skipped"), "{message}");
+}
+
 #[test]
 fn windows_need_an_event_of_waiting_and_no_wakes() {
     let message = |events: &[&str]| {

@@ -17,6 +17,11 @@ impl Windows {
         self.length_ns.saturating_mul(self.of)
     }
 
+    /// Returns the number of whole intervals in a time.
+    pub(crate) fn intervals_within(self, time_ns: u64) -> u64 {
+        time_ns / self.interval_ns().max(1)
+    }
+
     /// Returns the time from the start of an interval to that of its window, by 64 random bits.
     pub(crate) fn offset_ns(self, random: u64) -> u64 {
         let place = (u128::from(random) * u128::from(self.of)) >> 64;
@@ -38,6 +43,12 @@ mod tests {
         let windows = Windows { length_ns: 10, of: 4 };
         let offsets = [0, 1 << 62, 2 << 62, 3 << 62, u64::MAX].map(|it| windows.offset_ns(it));
         assert_eq!((windows.interval_ns(), offsets), (40, [0, 10, 20, 30, 30]));
+    }
+
+    #[test]
+    fn interval_that_is_not_over_does_not_count() {
+        let windows = Windows { length_ns: 10, of: 4 };
+        assert_eq!([0, 39, 40, 119].map(|it| windows.intervals_within(it)), [0, 0, 1, 2]);
     }
 
     #[test]
