@@ -872,6 +872,7 @@ int on_task(struct bpf_iter__task *ctx)
 	struct capture *capture;
 	u64 *shortest, *edge;
 	u32 tid, first = 0, is_waiting, size = register_bytes;
+	int is_running;
 	long bytes;
 
 	if (!task)
@@ -902,8 +903,15 @@ int on_task(struct bpf_iter__task *ctx)
 		thread->since = ktime_get_ns();
 		thread->run_delay = task->sched_info.run_delay;
 		thread->state = task->__state;
-		__asm__ volatile("" ::: "memory");
-		thread->phase = is_on_cpu(task) ? RUNS : WAITS;
+		is_running = is_on_cpu(task);
+		// An exchange orders all accesses: it is measured before the task is looked at again.
+		__sync_lock_test_and_set(&thread->phase, is_running ? RUNS : WAITS);
+		// No program has seen a switch of the task in between.
+		if (is_on_cpu(task) != is_running) {
+			thread->state = task->__state;
+			__sync_bool_compare_and_swap(&thread->phase, is_running ? RUNS : WAITS,
+						     is_running ? WAITS : RUNS);
+		}
 		return 0;
 	}
 	if (*edge == CLOSES) {
