@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::convert::switches::SwitchTimes;
 use crate::image::kernel::kallsyms::WaitSymbols;
-use crate::perf::waits::data::{Capture, ThreadTimes, WaitPlace};
+use crate::perf::waits::data::{self as perf, Capture, ThreadTimes, WaitPlace};
 use crate::perf::waits::windows;
 
 /// The weight and the count of a sample.
@@ -205,6 +205,29 @@ impl WaitState {
     pub(crate) fn begin_epoch(&mut self) {
         self.exited.clear();
         self.ongoing.values_mut().for_each(|ongoing| ongoing.node = None);
+    }
+
+    /// Adds a wait that goes on. It has no stack, unless it was added with one before.
+    pub(crate) fn add_without_stack(
+        &mut self,
+        tid: u32,
+        since_ns: u64,
+        wait_state: perf::WaitState,
+    ) {
+        if self.ongoing.get(&tid).is_some_and(|ongoing| ongoing.since_ns == since_ns) {
+            return;
+        }
+        // A blocked one gets the mark of a missing stack with its next part.
+        let is_preempted = wait_state.is_preempted();
+        let wait = OngoingWait {
+            since_ns,
+            until_ns: since_ns,
+            node: is_preempted.then_some(NodeId::NONE),
+            capture: Capture::default(),
+            place: is_preempted.then(WaitPlace::default),
+            object: Vec::new(),
+        };
+        self.ongoing.insert(tid, wait);
     }
 
     /// Takes the wait of a thread that goes on, if it began at `since_ns`. A later one stays: the

@@ -10,7 +10,7 @@ use crate::image::kept_images::KeptSummary;
 use crate::perf::backlog::Backlog;
 use crate::perf::calls::tracer::CallTracer;
 use crate::perf::plan::Plan;
-use crate::perf::waits::data::Progress as ThreadProgress;
+use crate::perf::waits::data::WaitingThread;
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
 use crate::session::delays::{Delay, DelayHistory, Interval};
 use crate::session::event_source::SourceSet;
@@ -199,7 +199,7 @@ impl Recording {
             exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
         self.sources.drain(&mut self.converter, true);
         let waiting = match self.waits {
-            Some(WaitMeter::Switches(_)) => Some(self.converter.switched_threads(disabled_ns, 0)),
+            Some(WaitMeter::Switches(_)) => Some(self.switched_threads(disabled_ns, 0)),
             _ => traced,
         };
         if let Some(threads) = waiting {
@@ -213,12 +213,20 @@ impl Recording {
         Ok(self.end(reason, measured))
     }
 
-    /// Returns the state of each thread at the end. None if no BPF programs measure waiting, or the
-    /// threads cannot be read.
-    fn last_waits(&self) -> Option<Vec<ThreadProgress>> {
+    /// Returns the state of each thread at the end, with the stacks of those that wait: they may run
+    /// again before they are written. None if no BPF programs measure waiting, or the threads cannot be
+    /// read.
+    fn last_waits(&self) -> Option<Vec<WaitingThread>> {
         let Some(WaitMeter::Bpf(waits)) = &self.waits else { return None };
         waits.capture_from(0).ok()?;
-        waits.progress().ok()
+        Some(waits.with_stacks(waits.progress().ok()?))
+    }
+
+    /// Returns the state at `now_ns` of the threads that are measured by their switches. Their stacks are
+    /// known from peeks.
+    fn switched_threads(&mut self, now_ns: u64, shortest_ns: u64) -> Vec<WaitingThread> {
+        let threads = self.converter.switched_threads(now_ns, shortest_ns).into_iter();
+        threads.map(|progress| WaitingThread { progress, stack: Box::default() }).collect()
     }
 
     /// Writes the parts of waits that go on, once a second. All records up to the last drain less the
@@ -233,10 +241,10 @@ impl Recording {
         let Some(until_ns) = self.sources.settled_ns() else { return };
         let threads = match waits {
             // An error now is one at the end, too, where the books are then missing.
-            WaitMeter::Bpf(tracer) => tracer.progress().unwrap_or_default(),
+            WaitMeter::Bpf(tracer) => tracer.with_stacks(tracer.progress().unwrap_or_default()),
             // They are written at the end of each window.
             WaitMeter::Windows(_) => return,
-            WaitMeter::Switches(_) => self.converter.switched_threads(until_ns, ONGOING_MIN_NS),
+            WaitMeter::Switches(_) => self.switched_threads(until_ns, ONGOING_MIN_NS),
         };
         self.converter.write_ongoing(&threads, until_ns);
     }

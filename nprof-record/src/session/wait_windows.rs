@@ -15,7 +15,6 @@ use crate::perf::handler::RecordHandler;
 use crate::perf::lost::LostSamples;
 use crate::perf::record::{KernelRecord, SampleId};
 use crate::perf::waits::data::WaitingThread;
-use crate::perf::waits::stack_reader::StackReader;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::perf::waits::windows::Windows;
 use crate::session::event_source::EventSource;
@@ -143,9 +142,7 @@ impl WaitWindows {
         let threads = self.tracer.close_window();
         self.failed += u64::from(threads.is_err());
         // Now: they run again before this is written.
-        let mut stacks = StackReader::default();
-        let threads = threads.unwrap_or_default().into_iter();
-        let threads = threads.map(|thread| stacks.with_stack(thread)).collect();
+        let threads = self.tracer.with_stacks(threads.unwrap_or_default());
         self.edges.push_back(Edge::Closed(window.end, threads));
     }
 }

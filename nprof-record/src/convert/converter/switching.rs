@@ -10,7 +10,7 @@ use crate::convert::switches::{EndedWait, SwitchTimes};
 use crate::convert::waits::OngoingWait;
 use crate::os::procfs;
 use crate::perf::record::{self, SampleId, Switch};
-use crate::perf::waits::data::{Capture, Peek, Progress, WaitPlace, WaitState};
+use crate::perf::waits::data::{Peek, Progress, WaitPlace, WaitState};
 
 impl<S: Sink> Converter<S> {
     fn switches(&mut self) -> Option<&mut SwitchTimes> {
@@ -164,19 +164,8 @@ impl<S: Sink> Converter<S> {
             if now_ns.saturating_sub(since_ns) <= shortest_ns {
                 continue;
             }
-            let ongoing = self.waiting.as_ref().and_then(|state| state.ongoing.get(&thread.tid));
-            if ongoing.is_some_and(|ongoing| ongoing.since_ns == since_ns) {
-                continue;
-            }
-            // A blocked one was not looked at, or may not be: it has no stack, if it is written.
-            let is_preempted = wait_state.is_preempted();
-            let node = is_preempted.then_some(NodeId::NONE);
-            let place = is_preempted.then(WaitPlace::default);
-            let (until_ns, object) = (since_ns, Vec::new());
-            let capture = Capture::default();
-            let wait = OngoingWait { since_ns, until_ns, node, capture, place, object };
             if let Some(state) = &mut self.waiting {
-                state.ongoing.insert(thread.tid, wait);
+                state.add_without_stack(thread.tid, since_ns, wait_state);
             }
         }
         threads

@@ -14,13 +14,16 @@ use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Word
 use super::*;
 use crate::convert::dictionary::Dictionary;
 use crate::convert::process_tree::Membership;
+use crate::convert::waits::{Random, WaitEvent, WaitState};
 use crate::event::{EventSpec, PreloadPlan};
+use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::os::code_mapping::{Identity, Mmap};
 use crate::perf::calls::data::{Call, CallKey};
 use crate::perf::calls::points::PointList;
 use crate::perf::lost::LostSamples;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{self, TaskIds};
+use crate::perf::waits::data::{self as perf, MeasuredThread, Phase, Progress, WaitingThread};
 
 const COMMAND: u32 = 100;
 const EVENT: EventId = EventId(1);
@@ -530,5 +533,33 @@ fn stacks_with_callers_of_earlier_ones_are_right_after_epochs_and_new_mappings()
             let found = converter.sink.stacks.last().expect("a sample");
             assert_eq!(found, &expected, "sample {number}, limit {limit}");
         }
+    }
+}
+
+/// A thread that waited when the programs were detached, and has run since.
+#[test]
+fn last_wait_without_stack_is_written_with_its_length() {
+    let mut converter = converter();
+    converter.handle_record(sample_id(COMMAND), &leaf(0x1001), EVENT);
+    let event = Some(WaitEvent { event: EVENT, period: 1000 });
+    let random = Random::new(0);
+    converter.set_waiting(WaitState::new(event, event, None, random, WaitSymbols::default()));
+    let waits = |state, now_ns| {
+        let thread =
+            MeasuredThread { since_ns: 100, phase: Phase::Waits, state, ..Default::default() };
+        let progress = Progress::of_switches(COMMAND, COMMAND, now_ns, thread);
+        WaitingThread { progress, stack: Box::default() }
+    };
+    let (preempted, asleep) = (perf::WaitState(0), perf::WaitState(1));
+    for (state, now_ns, weight) in [(preempted, 90_100, 90_000), (asleep, 100_100, 100_000)] {
+        converter.sink.0.clear();
+        let before = converter.sums[0].weight;
+        converter.write_last_waits(&[waits(state, now_ns)]);
+        assert_eq!(converter.sums[0].weight - before, weight);
+        assert!(
+            converter.sink.0.iter().any(|line| line.starts_with("S1 ")),
+            "{:?}",
+            converter.sink.0
+        );
     }
 }

@@ -300,12 +300,12 @@ impl<S: Sink> Converter<S> {
 
     /// Writes parts, up to `until_ns`, of the waits that go on: [`PARTS_MAX`] of them, those of which the
     /// last part is oldest.
-    pub(crate) fn write_ongoing(&mut self, threads: &[Progress], until_ns: u64) {
-        let (mut due, mut stacks) = (Vec::new(), StackReader::default());
-        for thread in threads {
-            let Some((since_ns, _)) = thread.wait() else { continue };
+    pub(crate) fn write_ongoing(&mut self, threads: &[WaitingThread], until_ns: u64) {
+        let mut due = Vec::new();
+        for WaitingThread { progress: thread, stack } in threads {
+            let Some((since_ns, wait_state)) = thread.wait() else { continue };
             // The kernel reports a stack once, and later than `until_ns`: the wait may not be due yet.
-            self.take_capture(thread, since_ns, until_ns, &mut stacks);
+            self.take_capture(thread, since_ns, wait_state, until_ns, stack);
             // A thread that was woken is written when it runs, which divides its wait.
             if !thread.is_woken() && until_ns.saturating_sub(since_ns) > ONGOING_MIN_NS {
                 due.push((self.written_until_ns(thread.tid, since_ns), since_ns, thread));
@@ -320,16 +320,20 @@ impl<S: Sink> Converter<S> {
 
     /// Writes the last parts of all waits that go on at the end of the recording, and then the times of
     /// the threads that live. Both end at the same time for each thread, so that their sums agree.
-    pub(crate) fn write_last_waits(&mut self, threads: &[Progress]) {
-        let mut stacks = StackReader::default();
-        for thread in threads {
-            let Some((since_ns, _)) = thread.wait() else { continue };
+    pub(crate) fn write_last_waits(&mut self, threads: &[WaitingThread]) {
+        for WaitingThread { progress: thread, stack } in threads {
+            let Some((since_ns, wait_state)) = thread.wait() else { continue };
             if thread.now_ns > since_ns {
-                self.take_capture(thread, since_ns, thread.now_ns, &mut stacks);
+                self.take_capture(thread, since_ns, wait_state, thread.now_ns, stack);
+                // It has run since the programs were detached, which takes as long as all processors need
+                // to reach a point without programs: no stack was read, and the wait is in its times.
+                if let Some(state) = &mut self.waiting {
+                    state.add_without_stack(thread.tid, since_ns, wait_state);
+                }
                 self.write_part(thread, since_ns, thread.now_ns, true);
             }
         }
-        for thread in threads {
+        for WaitingThread { progress: thread, .. } in threads {
             // A thread that waited all the time has no record: its task is defined with its last wait,
             // after the end of its times.
             if let Some(task) = self.tree.task(thread.tid).map(|task| task.id) {
@@ -349,12 +353,13 @@ impl<S: Sink> Converter<S> {
         &mut self,
         thread: &Progress,
         since_ns: u64,
+        wait_state: perf::WaitState,
         until_ns: u64,
-        stacks: &mut StackReader,
+        stack: &[u8],
     ) {
         let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(until_ns, None) };
         if let Some(capture) = &thread.capture {
-            let (node, place) = self.locate_capture(id, thread, capture, stacks);
+            let (node, place) = self.locate_stack(id, wait_state, capture, stack);
             let object = object(id.pid, place);
             let (node, capture, place) = (Some(node), capture.clone(), Some(place));
             let wait = OngoingWait { since_ns, until_ns: since_ns, node, capture, place, object };
@@ -406,25 +411,14 @@ impl<S: Sink> Converter<S> {
             return;
         }
         let capture = ongoing.capture.clone();
-        let (node, _) = self.locate_capture(id, thread, &capture, &mut StackReader::default());
+        let state = thread.wait().map(|(_, state)| state).unwrap_or_default();
+        let mut stacks = StackReader::default();
+        let (node, _) =
+            self.locate_stack(id, state, &capture, stacks.read(id.pid, id.tid, &capture));
         let ongoing = self.waiting.as_mut().and_then(|state| state.ongoing.get_mut(&id.tid));
         if let Some(ongoing) = ongoing {
             ongoing.node = Some(node);
         }
-    }
-
-    /// Returns the node and the place of a thread that waits, from its captured registers and its
-    /// memory.
-    fn locate_capture(
-        &mut self,
-        id: SampleId,
-        thread: &Progress,
-        capture: &Capture,
-        stacks: &mut StackReader,
-    ) -> (NodeId, WaitPlace) {
-        let state = thread.wait().map(|(_, state)| state).unwrap_or_default();
-        let stack = stacks.read(id.pid, id.tid, capture);
-        self.locate_stack(id, state, capture, stack)
     }
 
     /// Returns the node and the place of a thread that waits, from its captured registers and its

@@ -361,6 +361,11 @@ impl Progress {
         phase == Phase::Waits && !state.is_preempted() && self.state.is_preempted()
     }
 
+    /// True if it has run since an earlier state. A thread waits in a queue of the kernel before it runs.
+    pub(crate) fn has_run_since(&self, earlier: &Self) -> bool {
+        self.run_delay_ns != earlier.run_delay_ns
+    }
+
     /// Returns its times up to now.
     pub(crate) fn times(&self) -> ThreadTimes {
         let MeasuredThread { begin_ns, since_ns, .. } = self.thread;

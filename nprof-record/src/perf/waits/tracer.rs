@@ -10,14 +10,16 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use anyhow::{Context, anyhow};
+use rustc_hash::FxHashMap;
 
 use crate::arch::pt_regs;
 use crate::os::code_mapping::LoadedCode;
 use crate::os::procfs;
 use crate::perf::bpf::object::{BpfObject, ObjectBytes};
 use crate::perf::bpf::shared_array;
-use crate::perf::waits::data::{MeasuredThread, Phase, Progress};
+use crate::perf::waits::data::{MeasuredThread, Phase, Progress, WaitingThread};
 use crate::perf::waits::stack_copies::WaitStackCopies;
+use crate::perf::waits::stack_reader::StackReader;
 use crate::sys::{self, BpfMap, MapKind, ProgramKind};
 
 /// The compiled programs.
@@ -321,11 +323,8 @@ impl WaitTracer {
         if added == 0 {
             return Ok(0);
         }
-        // The program reads the states of all threads at once; procfs has two files for each. A stack
-        // would be read here, once, and be lost.
-        self.capture_from(u64::MAX)?;
-        self.progress()?;
-        self.capture_from(CAPTURE_AFTER_NS)?;
+        // The program reads the states of all threads at once; procfs has two files for each.
+        self.progress_without_stacks()?;
         // A thread that executes another image has taken an earlier entry to another id.
         Ok(added.saturating_sub(self.forget_exited()?))
     }
@@ -361,6 +360,34 @@ impl WaitTracer {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
             Err(error) => Err(error).with_context(|| format!("cannot follow thread {tid}")),
         }
+    }
+
+    /// Adds their stacks to threads that wait. A thread that has run since its registers were read gets
+    /// none: they would be of different moments.
+    pub(crate) fn with_stacks(&self, threads: Vec<Progress>) -> Vec<WaitingThread> {
+        let mut stacks = StackReader::default();
+        let threads = threads.into_iter().map(|thread| stacks.with_stack(thread));
+        let mut threads: Vec<_> = threads.collect();
+        if threads.iter().all(|thread| thread.progress.capture.is_none()) {
+            return threads;
+        }
+        let now = self.progress_without_stacks().unwrap_or_default();
+        let now: FxHashMap<u32, &Progress> = now.iter().map(|it| (it.tid, it)).collect();
+        for WaitingThread { progress, stack } in &mut threads {
+            if now.get(&progress.tid).is_none_or(|now| now.has_run_since(progress)) {
+                progress.capture = None;
+                *stack = Box::default();
+            }
+        }
+        threads
+    }
+
+    /// Returns the state of each followed thread. The kernel reports a stack once: here it would be lost.
+    fn progress_without_stacks(&self) -> anyhow::Result<Vec<Progress>> {
+        self.capture_from(u64::MAX)?;
+        let threads = self.progress();
+        self.capture_from(CAPTURE_AFTER_NS)?;
+        threads
     }
 
     /// Returns the state of each followed thread.
