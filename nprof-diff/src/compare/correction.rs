@@ -135,10 +135,18 @@ impl Row {
 /// True if most of the program is faster or slower on one side: the runs differ in length, or the
 /// sides in speed.
 fn speeds_differ(rows: &[Row], comparison: &Comparison<'_>) -> bool {
+    let heaviest = rows.iter().map(|row| row.share).fold(0.0, f64::max);
+    let others: Vec<&Row> = rows.iter().filter(|row| row.share < heaviest).collect();
+    // A row with almost half of the time that changed moves the median of all far into the noise of the others.
+    [rows.iter().collect(), others].iter().all(|rows| medians_differ(rows, comparison))
+}
+
+/// True if the medians over rows differ significantly between the sides. A few rows that changed do not
+/// move them.
+fn medians_differ(rows: &[&Row], comparison: &Comparison<'_>) -> bool {
     let count = (comparison.base.len() + comparison.new.len()) as f64;
     let means: Vec<f64> =
         rows.iter().map(|row| row.logs.iter().flatten().sum::<f64>() / count).collect();
-    // The median over rows: a few rows that changed do not move it.
     let speed = |side: usize, run: usize| {
         let mut ratios: Vec<(f64, f64)> = rows
             .iter()
