@@ -143,6 +143,37 @@ fn table_lists_row_beyond_bound_in_time_only() {
 }
 
 #[test]
+fn blocks_of_memory_are_reported_beside_their_bytes() {
+    let directory = TempDir::new().expect("a directory");
+    // 1 MiB a sample, of blocks of 64 KiB. Of two runs of the new side, one has three times the blocks.
+    for (id, name, functions, size) in
+        [(1, "base", BASE, 65536), (2, "new", NEW, 65536), (3, "smaller", NEW, 21845)]
+    {
+        let weights = vec![1 << 20; functions.len()];
+        let (event, unit, measure) = ("heap.alloc", "bytes", "bytes");
+        let run = Run { event, unit, measure, weights, ..Run::new(id, functions) };
+        let with_size = |line: &str| match line.starts_with("S\t") {
+            true => format!("{line}\tsize={size}\n"),
+            false => format!("{line}\n"),
+        };
+        let text: String = run.text().lines().map(with_size).collect();
+        fs::write(directory.path().join(name), text).expect("a stream is written");
+    }
+    let table = diff(directory.path(), "base new").stdout;
+    assert!(table.contains("\n    blocks        4.80 k     6.72 k    +1.92 k\n"), "{table}");
+    let sides = "--format tsv --base base --new new smaller";
+    let tsv = diff(directory.path(), sides).stdout;
+    assert_eq!(cell(&tsv, "solve", "self_base_blocks"), "4800.0");
+    assert_eq!(cell(&tsv, "solve", "self_new_blocks"), "13440.154");
+    assert_eq!(cell(&tsv, "main", "self_new_blocks"), "0.0");
+    assert_eq!(cell(&tsv, "main", "total_base_blocks"), "16000.0");
+    let paths = diff(directory.path(), "--by path --format tsv base new").stdout;
+    assert_eq!(cell(&paths, "main", "total_base_blocks"), "16000.0");
+    let cycles = diff(directory.path(), "--by path --format json base new").stdout;
+    assert!(cycles.contains("\"total_new_blocks\":17664.0"), "{cycles}");
+}
+
+#[test]
 fn bytes_are_compared_as_amounts() {
     let directory = TempDir::new().expect("a directory");
     // 1 MiB a sample.

@@ -63,6 +63,7 @@ impl Comparison<'_> {
             // `significance` corrects it.
             corrected: share,
             amount: self.criteria.amount.map(|_| self.change(&base, &new, Quantity::Amount)),
+            blocks: self.blocks(key, kind),
             whole_ratio: None,
             changed: false,
             displaced: false,
@@ -82,10 +83,22 @@ impl Comparison<'_> {
             share,
             corrected: share,
             amount: self.amount_of(share),
+            blocks: self.blocks(key, kind),
             whole_ratio: Some(whole),
             changed: false,
             displaced: false,
         }
+    }
+
+    /// Returns the blocks of a key in a mean run of each side.
+    fn blocks(&self, key: KeyId, kind: MetricKind) -> Option<[f64; 2]> {
+        let of_run = |run: &&RunCounts| {
+            run.keys.get(&key).map_or(0.0, |count| kind.blocks_of(*count).value())
+        };
+        let mean =
+            |runs: &[&RunCounts]| runs.iter().map(of_run).sum::<f64>() / runs.len().max(1) as f64;
+        let has_blocks = self.criteria.amount == Some(AmountUnit::Bytes);
+        has_blocks.then(|| [self.base, self.new].map(mean))
     }
 
     /// Returns the ratios of a key. None if a run has nothing to divide by.

@@ -247,7 +247,10 @@ mod tests {
         let sum = |samples| Sum::of(samples, samples * 1000);
         let mut counts = RunCounts { sum: sum(1000), ..RunCounts::default() };
         for (&key, samples) in keys.iter().zip([1000 - self_, self_]) {
-            counts.keys.insert(key, KeyCount { self_: sum(samples), total: sum(samples) });
+            counts.keys.insert(
+                key,
+                KeyCount { self_: sum(samples), total: sum(samples), ..KeyCount::default() },
+            );
         }
         counts
     }

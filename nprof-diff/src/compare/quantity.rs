@@ -1,6 +1,6 @@
 //! The values that are compared: self or total, as a share or as an amount. Pure.
 
-use nprof_report::profile::Sum;
+use nprof_report::profile::{BlockNumber, Sum};
 
 use crate::input::run_counts::KeyCount;
 
@@ -19,6 +19,14 @@ impl MetricKind {
         match self {
             MetricKind::Self_ => count.self_,
             MetricKind::Total => count.total,
+        }
+    }
+
+    /// Returns the blocks of this metric.
+    pub(crate) fn blocks_of(self, count: KeyCount) -> BlockNumber {
+        match self {
+            MetricKind::Self_ => count.self_blocks,
+            MetricKind::Total => count.total_blocks,
         }
     }
 }

@@ -39,6 +39,9 @@ pub(crate) struct Metric {
     pub(crate) share: Change,
     /// Time in nanoseconds, bytes, or counts, per run. None unless the event measures one of them.
     pub(crate) amount: Option<Change>,
+    /// The blocks of memory in a mean run of the base, and of the new side, whatever they are divided by. None unless
+    /// the event measures bytes.
+    pub(crate) blocks: Option<[f64; 2]>,
     /// Its part of a run, corrected for the speed of the machine and for the rows that changed:
     /// this decides.
     pub(crate) corrected: Change,

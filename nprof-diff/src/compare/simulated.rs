@@ -199,7 +199,7 @@ fn counts(samples: &[u64], keys: &[KeyId]) -> RunCounts {
     for (i, (&key, &self_)) in keys.iter().zip(samples).enumerate() {
         let called = samples.iter().skip(i + 1).take(if i % 10 == 0 { 9 } else { 0 });
         let total = if i == 0 { counts.sum } else { sum(self_ + called.sum::<u64>()) };
-        counts.keys.insert(key, KeyCount { self_: sum(self_), total });
+        counts.keys.insert(key, KeyCount { self_: sum(self_), total, ..KeyCount::default() });
     }
     counts
 }

@@ -34,12 +34,18 @@ fn run(keys: &[KeyId], growth: f64, rng: &mut Rng) -> RunCounts {
         let varied = 1.0 + more + VARIATION * (2.0 * rng.f64() - 1.0);
         let weight = (*megabytes as f64 * 1e6 * varied) as u64;
         let sum = Sum::of(weight / PERIOD, weight);
-        counts.keys.insert(*key, KeyCount { self_: Sum::default(), total: sum });
+        counts
+            .keys
+            .insert(*key, KeyCount { self_: Sum::default(), total: sum, ..KeyCount::default() });
         counts.sum.add(sum);
     }
     let [main, function] = [keys[CALLERS.len()], keys[CALLERS.len() + 1]];
-    counts.keys.insert(main, KeyCount { self_: Sum::default(), total: counts.sum });
-    counts.keys.insert(function, KeyCount { self_: counts.sum, total: counts.sum });
+    counts
+        .keys
+        .insert(main, KeyCount { self_: Sum::default(), total: counts.sum, ..KeyCount::default() });
+    counts
+        .keys
+        .insert(function, KeyCount { self_: counts.sum, total: counts.sum, ..KeyCount::default() });
     counts
 }
 

@@ -26,7 +26,7 @@ fn run(samples: &[u64], period: u64) -> RunCounts {
         let self_ = sum(samples);
         let total = if i == 0 { whole } else { self_ };
         if total.samples > 0 {
-            counts.keys.insert(key, KeyCount { self_, total });
+            counts.keys.insert(key, KeyCount { self_, total, ..KeyCount::default() });
         }
     }
     counts
@@ -90,7 +90,7 @@ fn shares_and_intervals_follow_weights() {
         let mut counts = RunCounts::default();
         for (key, self_) in ids(2).zip(sums) {
             counts.sum.add(self_);
-            counts.keys.insert(key, KeyCount { self_, total: self_ });
+            counts.keys.insert(key, KeyCount { self_, total: self_, ..KeyCount::default() });
         }
         counts
     };

@@ -15,7 +15,7 @@ use crate::input::key::{KeyCount, KeyId, KeyTable, RowKey, RunCounts};
 /// kilobyte while it is compared.
 pub(crate) const MAX_KEYS: usize = 1 << 16;
 
-/// The number of counts, of all keys in all runs, above which the lightest keys are folded: 120 bytes
+/// The number of counts, of all keys in all runs, above which the lightest keys are folded: 150 bytes
 /// each.
 pub(crate) const MAX_COUNTS: usize = 1 << 19;
 
@@ -163,8 +163,11 @@ fn keep(keys: &mut KeyTable, runs: &mut [&mut RunCounts], is_kept: &[bool]) {
             let place = places[id.index()];
             let sum = run.keys.entry(place).or_default();
             sum.self_.add(count.self_);
+            sum.self_blocks.add(count.self_blocks);
             // Totals of folded keys overlap, so `(other)` has its self as total.
-            sum.total.add(if kept.get(place).is_other() { count.self_ } else { count.total });
+            let is_other = kept.get(place).is_other();
+            sum.total.add(if is_other { count.self_ } else { count.total });
+            sum.total_blocks.add(if is_other { count.self_blocks } else { count.total_blocks });
         }
         // Rows of an event without self in `(other)` would be empty.
         run.keys.retain(|_, count| count.total.samples > 0);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use nprof_report::folded::part;
-use nprof_report::profile::Sum;
+use nprof_report::profile::{BlockNumber, Sum};
 use nprof_stream::Mark;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels, OTHER, UNKNOWN};
@@ -179,6 +179,10 @@ pub(crate) struct KeyCount {
     pub(crate) self_: Sum,
     /// Stacks with the key anywhere.
     pub(crate) total: Sum,
+    /// The blocks of memory of self; 0 unless the event measures bytes.
+    pub(crate) self_blocks: BlockNumber,
+    /// The blocks of total.
+    pub(crate) total_blocks: BlockNumber,
 }
 
 /// The samples of one event in one run.

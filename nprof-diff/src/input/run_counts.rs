@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use nprof_report::join::Joins;
 use nprof_report::key::Key;
 use nprof_report::profile::{
-    Context, GroupBy, GroupKey, OncePerStack, PathBuilder, Profile, Sum, path_of,
+    BlockNumber, Context, GroupBy, GroupKey, OncePerStack, PathBuilder, Profile, Sum, path_of,
 };
 use nprof_report::sample_label::sample_label;
 use nprof_report::summary::Summary;
@@ -89,6 +89,20 @@ impl StreamCounts {
     }
 }
 
+/// The samples of a stack.
+#[derive(Clone, Copy, Debug, Default)]
+struct StackCount {
+    sum: Sum,
+    blocks: BlockNumber,
+}
+
+impl StackCount {
+    fn add(&mut self, other: Self) {
+        self.sum.add(other.sum);
+        self.blocks.add(other.blocks);
+    }
+}
+
 /// Adds up the samples of one stream.
 #[derive(Debug)]
 struct Counter<'a> {
@@ -133,6 +147,8 @@ impl<'a> Counter<'a> {
         // Taken out, because the methods below need all of `self`.
         let mut counts = self.counts.remove(&(group.run, group.event)).unwrap_or_default();
         counts.sum.add(sum);
+        let blocks = context.blocks.unwrap_or_default().exact_number();
+        let stack = StackCount { sum, blocks };
         let leaf = tables.stack(group.node).next().and_then(|frame| tables.frame(frame));
         match leaf.map(|frame| (frame.status, frame.mark)) {
             Some((Some(_), _)) => counts.symbolized += 1,
@@ -145,10 +161,10 @@ impl<'a> Counter<'a> {
                 let name = sample_label(context, group, Key::Command, TimeSplit::default());
                 let key = self.renames.renamed(RowKey::of_name(&name), self.row_kind);
                 let key = self.keys.intern(key);
-                self.add_key(&mut counts, key, sum, true);
+                self.add_key(&mut counts, key, stack, true);
             }
-            RowKind::Path => self.add_path(&mut counts, tables, group, sum),
-            _ => self.add_calls(&mut counts, tables, group, sum),
+            RowKind::Path => self.add_path(&mut counts, tables, group, stack),
+            _ => self.add_calls(&mut counts, tables, group, stack),
         }
         self.counts.insert((group.run, group.event), counts);
         let Budget { keys, counts, name_bytes, .. } = self.budget;
@@ -171,9 +187,9 @@ impl<'a> Counter<'a> {
             return;
         }
         for run in self.counts.values_mut() {
-            let mut totals = vec![Sum::default(); self.keys.len()];
+            let mut totals = vec![StackCount::default(); self.keys.len()];
             for (id, count) in &run.keys {
-                totals[id.index()] = count.self_;
+                totals[id.index()] = StackCount { sum: count.self_, blocks: count.self_blocks };
             }
             // A caller has a smaller id than the path that extends it.
             for id in self.keys.ids().rev() {
@@ -182,8 +198,10 @@ impl<'a> Counter<'a> {
                     totals[caller.index()].add(total);
                 }
             }
-            for (id, total) in self.keys.ids().zip(totals).filter(|(_, total)| total.samples > 0) {
-                run.keys.entry(id).or_default().total = total;
+            let totals = self.keys.ids().zip(totals);
+            for (id, total) in totals.filter(|(_, total)| total.sum.samples > 0) {
+                let count = run.keys.entry(id).or_default();
+                (count.total, count.total_blocks) = (total.sum, total.blocks);
             }
         }
     }
@@ -197,26 +215,38 @@ impl<'a> Counter<'a> {
     }
 
     /// Adds a stack to the keys of its calls, leaf first.
-    fn add_calls(&mut self, counts: &mut RunCounts, tables: &Tables, group: &GroupKey, sum: Sum) {
+    fn add_calls(
+        &mut self,
+        counts: &mut RunCounts,
+        tables: &Tables,
+        group: &GroupKey,
+        stack: StackCount,
+    ) {
         let mut is_leaf = true;
         for call in tables.stack_calls(group.node) {
             let key = self.call_key(tables, call);
-            self.add_key(counts, key, sum, is_leaf);
+            self.add_key(counts, key, stack, is_leaf);
             is_leaf = false;
         }
         if is_leaf {
             let key = self.keys.intern(RowKey::without_stack());
-            self.add_key(counts, key, sum, true);
+            self.add_key(counts, key, stack, true);
         }
     }
 
     /// Adds a stack to its path. The paths that it extends get their totals in [`set_path_totals`].
-    fn add_path(&mut self, counts: &mut RunCounts, tables: &Tables, group: &GroupKey, sum: Sum) {
-        let path = match self.path(tables, group.node, sum) {
+    fn add_path(
+        &mut self,
+        counts: &mut RunCounts,
+        tables: &Tables,
+        group: &GroupKey,
+        stack: StackCount,
+    ) {
+        let path = match self.path(tables, group.node, stack.sum) {
             Some(path) => path,
             None => self.keys.intern(RowKey::without_stack()),
         };
-        self.add_key(counts, path, sum, true);
+        self.add_key(counts, path, stack, true);
     }
 
     /// Returns the path of a stream node with these samples; None for no stack.
@@ -239,16 +269,18 @@ impl<'a> Counter<'a> {
         key
     }
 
-    fn add_key(&mut self, counts: &mut RunCounts, key: KeyId, sum: Sum, is_leaf: bool) {
+    fn add_key(&mut self, counts: &mut RunCounts, key: KeyId, stack: StackCount, is_leaf: bool) {
         // A recursive function is on the stack several times but takes its time only once.
         if !self.once.is_first(key.index()) {
             return;
         }
         let known = counts.keys.len();
         let count = counts.keys.entry(key).or_default();
-        count.total.add(sum);
+        count.total.add(stack.sum);
+        count.total_blocks.add(stack.blocks);
         if is_leaf {
-            count.self_.add(sum);
+            count.self_.add(stack.sum);
+            count.self_blocks.add(stack.blocks);
         }
         self.count += counts.keys.len() - known;
     }

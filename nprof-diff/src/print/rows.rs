@@ -192,13 +192,21 @@ fn amount_columns(unit: &str) -> Vec<String> {
 /// The columns of ratios, for self and again for total: only with `--per`.
 const RATIOS: [&str; 5] = ["base_ratio", "new_ratio", "diff_ratio", "low_ratio", "high_ratio"];
 
+/// The columns of blocks of memory, for self and again for total: only of an event in bytes.
+const BLOCKS: [&str; 2] = ["base_blocks", "new_blocks"];
+
+fn has_blocks(report: &DiffReport<'_>) -> bool {
+    unit(report) == Some(AmountUnit::Bytes)
+}
+
 fn columns(report: &DiffReport<'_>) -> Vec<String> {
     let mut columns: Vec<String> = NAMES.map(str::to_owned).into();
     // The order is fixed, since columns are only ever added at the end.
     let amounts = unit(report).and_then(AmountUnit::column).map(amount_columns).unwrap_or_default();
     let amounts: Vec<&str> = amounts.iter().map(String::as_str).collect();
     let ratios = if report.per.is_some() { &RATIOS[..] } else { &[] };
-    for names in [&EFFECT[..], &EVIDENCE[..], &CORRECTED[..], &amounts, ratios] {
+    let blocks = if has_blocks(report) { &BLOCKS[..] } else { &[] };
+    for names in [&EFFECT[..], &EVIDENCE[..], &CORRECTED[..], &amounts, ratios, blocks] {
         for metric in ["self", "total"] {
             columns.extend(names.iter().map(|name| format!("{metric}_{name}")));
         }
@@ -241,6 +249,9 @@ fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
     if report.per.is_some() {
         cells.extend(metrics.into_iter().flat_map(ratios));
     }
+    if has_blocks(report) {
+        cells.extend(metrics.into_iter().flat_map(blocks));
+    }
     cells
 }
 
@@ -250,6 +261,12 @@ fn ratios(metric: &Metric) -> [Value; RATIOS.len()] {
     let Estimate { base, new, low, high, .. } = metric.share.estimate;
     let difference = metric.share.estimate.difference();
     [base, new, difference, low, high].map(|share| significant(share * whole))
+}
+
+/// Returns the blocks of both sides; nulls if their bytes are not compared.
+fn blocks(metric: &Metric) -> [Value; BLOCKS.len()] {
+    let Some(blocks) = metric.blocks else { return [const { Value::Null }; 2] };
+    blocks.map(|number| values::amount(AmountUnit::Count, number))
 }
 
 fn effect(metric: &Metric, time: Option<&Change>) -> [Value; EFFECT.len()] {

@@ -180,6 +180,11 @@ impl<'a> Table<'a> {
                 (|value| amount(unit, value), |difference| signed_amount(unit, difference));
             print_change("", change, "", value, difference, out)?;
         }
+        if let Some([base, new]) = metric.blocks {
+            let [before, after] = [base, new].map(|number| amount(AmountUnit::Count, number));
+            let difference = signed_amount(AmountUnit::Count, new - base);
+            writeln!(out, "    {:<11}{before:>9} {after:>10} {difference:>10}", "blocks")?;
+        }
         match (metric.whole_ratio, self.report.ratio_scale()) {
             (Some(whole), Some(scale)) => {
                 let Estimate { base, .. } = metric.share.estimate;

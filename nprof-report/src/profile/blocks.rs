@@ -10,6 +10,22 @@ use nprof_stream::Sample;
 /// those of floating-point numbers would.
 const FRACTION_BITS: u32 = 20;
 
+/// A number of blocks, of which a sample can represent a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockNumber(u64);
+
+impl BlockNumber {
+    /// Adds other blocks.
+    pub fn add(&mut self, other: Self) {
+        self.0 = self.0.saturating_add(other.0);
+    }
+
+    /// Returns the number with its fraction.
+    pub fn value(self) -> f64 {
+        self.0 as f64 / f64::from(1 << FRACTION_BITS)
+    }
+}
+
 /// The number of blocks, the largest of them, and their mean age.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocks {
@@ -56,10 +72,14 @@ impl Blocks {
         (self.number >> FRACTION_BITS) + (self.number >> (FRACTION_BITS - 1) & 1)
     }
 
+    /// Returns their number.
+    pub fn exact_number(self) -> BlockNumber {
+        BlockNumber(self.number)
+    }
+
     /// Returns their mean size, given their weight. None without blocks.
     pub fn mean_size(self, weight: u64) -> Option<f64> {
-        let number = self.number as f64 / f64::from(1 << FRACTION_BITS);
-        (self.number > 0).then(|| weight as f64 / number)
+        (self.number > 0).then(|| weight as f64 / self.exact_number().value())
     }
 
     /// Returns the size of the largest sampled block. None if no sample states a size.

@@ -20,7 +20,7 @@ mod thread_time;
 pub mod time;
 pub(crate) mod unnamed;
 
-pub use blocks::Blocks;
+pub use blocks::{BlockNumber, Blocks};
 pub use group::{GroupKey, Sum};
 pub use omitted::{FoldedSums, OmittedRows, ReportedEvent, add_bounds, raise_bound};
 pub use once_per_stack::OncePerStack;
