@@ -14,6 +14,10 @@ use crate::protocol::{ALIGNMENT, Kind, RecordHeader};
 /// completes it, and the program must go on.
 const MAXIMUM_WAIT_NS: u64 = 10_000_000_000;
 
+/// The shortest time between two calls that wake the recorder for room. If records always fill the ring, it drains
+/// anyway, and a call each millisecond would take a quarter of its time.
+const WAKE_INTERVAL_NS: u64 = 4_000_000;
+
 /// A reserved record.
 pub(super) struct Slot<'a> {
     thread: &'a Thread,
@@ -84,6 +88,8 @@ pub(super) fn reserve<'a>(
                 process::probe_recorder(clock::now_ns(), process::PROBE_INTERVAL_NS);
                 return None;
             }
+            // The recorder may sleep: it expects records at the rate of those before.
+            process::probe_recorder(clock::now_ns(), WAKE_INTERVAL_NS);
             if wait_for_room(ring, room, tail) {
                 waiting_since_ns = None;
                 continue;
