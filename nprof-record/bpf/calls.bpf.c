@@ -410,6 +410,14 @@ INLINE u64 thread_count(struct walk *walk)
 	return walk->charged;
 }
 
+// The routine at this depth. The mask is for the verifier, for which the compiler would leave it out where it knows
+// the bounds: the verifier of Linux 6.12 does not.
+INLINE struct routine *routine_at(struct walk *walk, u32 depth)
+{
+	__asm__ volatile("" : "+r"(depth));
+	return &walk->routines[depth & (DEPTH - 1)];
+}
+
 // True for a function that is not counted any more: its routines are no longer entered, nor left.
 INLINE int is_off(u32 index)
 {
@@ -433,7 +441,7 @@ INLINE void charge(struct walk *walk, u64 count)
 	if (value(STOPPED))
 		return;
 	for (int i = 0; i < DEPTH && depth; i++) {
-		struct routine *routine = &walk->routines[(depth - 1) & (DEPTH - 1)];
+		struct routine *routine = routine_at(walk, depth - 1);
 
 		if (!is_off(routine->index)) {
 			path = routine->path;
@@ -538,7 +546,7 @@ int on_enter(u64 *ctx)
 	charge(walk, thread_count(walk));
 	depth = walk->depth;
 	for (int i = 0; i < DEPTH && depth; i++) {
-		routine = &walk->routines[(depth - 1) & (DEPTH - 1)];
+		routine = routine_at(walk, depth - 1);
 		if (!is_off(routine->index)) {
 			if (routine->stack > stack)
 				break;
@@ -548,10 +556,10 @@ int on_enter(u64 *ctx)
 		depth--;
 	}
 	if (depth)
-		from = walk->routines[(depth - 1) & (DEPTH - 1)].path;
+		from = routine_at(walk, depth - 1)->path;
 	// The events of deeper routines are those of the last one that has room.
 	if (depth < DEPTH) {
-		routine = &walk->routines[depth & (DEPTH - 1)];
+		routine = routine_at(walk, depth);
 		routine->stack = stack;
 		routine->index = index;
 		routine->path = path_of(from, index);
@@ -579,7 +587,7 @@ int on_leave(u64 *ctx)
 	charge(walk, thread_count(walk));
 	depth = walk->depth;
 	for (int i = 0; i < DEPTH && depth; i++) {
-		routine = &walk->routines[(depth - 1) & (DEPTH - 1)];
+		routine = routine_at(walk, depth - 1);
 		if (routine->stack > stack)
 			break;
 		if (routine->stack == stack) {

@@ -21,6 +21,7 @@ PROGRAMS = [
     ("blocks", "blocks.cpp", ["-O2", "-pthread"]),
     ("files", "files.c", ["-O2"]),
     ("calls", "calls.c", ["-O2", "-fno-optimize-sibling-calls"]),
+    ("routines", "routines.c", ["-O1"]),
     ("deep", "deep.c", ["-O1"]),
     ("storm", "storm.c", ["-O1"]),
     ("limited", "limited.c", ["-O1", "-static"]),

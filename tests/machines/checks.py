@@ -320,9 +320,20 @@ def exact(results, all_event, last_event):
     return "equal the program's"
 
 
+NEEDS_VERSION = "refused, with the kernel version that is needed"
+
+
+def counts_calls(results):
+    """True if the kernel can count calls of programs, and the recorder did; otherwise it must say so."""
+    if results.kernel_before(6, 6):
+        assert results.text("recorded") == "125\n", "a kernel without uprobe_multi was accepted"
+        assert "6.6" in results.text("message"), results.text("message")
+        return False
+    assert results.text("recorded") == "0\n", results.text("message")
+    return True
+
+
 @check("""
-cat > list <<END
-END
 nprof-symbolize --entries '^(often|seldom|recursive)$' /programs/calls > list
 status=0
 nprof-record --calls list -o s.nprof -- calls > truth 2> message || status=$?
@@ -330,16 +341,48 @@ echo $status > recorded
 """)
 def calls_are_exact(results):
     """Where the kernel has links to many uprobes, since Linux 6.6; before, the recorder says so."""
-    if results.kernel_before(6, 6):
-        assert results.text("recorded") == "125\n", "a kernel without uprobe_multi was accepted"
-        assert "6.6" in results.text("message"), results.text("message")
-        return "refused, with the kernel version that is needed"
-    assert results.text("recorded") == "0\n", results.text("message")
+    if not counts_calls(results):
+        return NEEDS_VERSION
     report = results.report("s.nprof", "--by", "function")
     sums = {row["function"]: row["self"] for row in report["rows"] if row["event"] == "calls"}
     for name, count in results.truth().items():
         assert sums.get(name) == count, f"{name}: {sums.get(name)} calls instead of {count}"
     return "equal the program's"
+
+
+def counted_by_routine(results, event):
+    """Returns the sums of an event by function, and the numbers that the program printed."""
+    rows = results.report("s.nprof", "--by", "function")["rows"]
+    return {row["function"]: row["self"] for row in rows if row["event"] == f"{event}.exact"}, results.truth()
+
+
+@check("""
+nprof-symbolize --entries '^(first|few|many)$' /programs/routines > list
+status=0
+nprof-record --calls list --calls-event page-faults -o s.nprof -- routines > truth 2> message || status=$?
+echo $status > recorded
+""")
+def page_faults_of_routines_are_exact(results):
+    if not counts_calls(results):
+        return NEEDS_VERSION
+    sums, truth = counted_by_routine(results, "page-faults")
+    for name in ["few", "many"]:
+        assert sums.get(name) == truth[name], f"{name}: {sums.get(name)} page faults instead of {truth[name]}"
+    return "equal the program's"
+
+
+@check("""
+nprof-symbolize --entries '^(inner|outer)$' /programs/routines > list
+nprof-record --calls list --calls-event instructions -o s.nprof -- routines > truth
+""", arch="arm64", purpose="one processor")
+def instructions_of_routines_are_exact(results):
+    """Those of all rounds, which are equal, and at most 30 of each call besides."""
+    sums, truth = counted_by_routine(results, "instructions")
+    each = {sums.get(name, 0) // truth[name] for name in ["inner", "outer"]}
+    besides = {name: sums.get(name, 0) % truth[name] / truth[f"calls.{name}"] for name in ["inner", "outer"]}
+    assert len(each) == 1 and 0 not in each, f"{sums}"
+    assert max(besides.values()) <= 30, f"{sums}"
+    return f"{each.pop()} for each round; for each call " + ", ".join(f"{besides[name]:g} ({name})" for name in besides)
 
 
 @check("""
