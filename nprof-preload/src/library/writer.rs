@@ -7,7 +7,7 @@ use core::sync::atomic::compiler_fence;
 use super::process::{self, Ring};
 use super::thread::Thread;
 use super::unfinished::{Caller, LEVELS, Reserved};
-use super::{clock, sys};
+use super::{arch, clock, sys};
 use crate::protocol::{ALIGNMENT, Kind, RecordHeader};
 
 /// The time for which a thread waits for room: then the recorder is stopped, or a thread that reserved a record never
@@ -17,6 +17,10 @@ const MAXIMUM_WAIT_NS: u64 = 10_000_000_000;
 /// The shortest time between two calls that wake the recorder for room. If records always fill the ring, it drains
 /// anyway, and a call each millisecond would take a quarter of its time.
 const WAKE_INTERVAL_NS: u64 = 4_000_000;
+
+/// The distance to the part of the ring that a record makes the processor fetch. The recorder has read that part last:
+/// from the cache of another processor it takes 0.04 to 0.2 us, in which several records are written.
+const AHEAD_BYTES: u64 = 512;
 
 /// A reserved record.
 pub(super) struct Slot<'a> {
@@ -125,6 +129,7 @@ pub(super) fn reserve<'a>(
         // The first access to a page of the ring takes long.
         compiler_fence(SeqCst);
         announce(record, commit, bytes, tid);
+        arch::expect_write(ring.data(place.end + AHEAD_BYTES));
         if place.padding > 0 {
             complete(ring.data(head), ring.key.wrapping_add(head), place.padding, Kind::Padding);
         }

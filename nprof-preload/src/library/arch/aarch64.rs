@@ -109,6 +109,12 @@ pub(in crate::library) fn counter() -> Option<u64> {
     None
 }
 
+/// Makes the processor fetch the cache line of an address, which will be written.
+pub(in crate::library) fn expect_write(address: *mut u8) {
+    // SAFETY: a hint: it reads and writes nothing, and never faults.
+    unsafe { asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, preserves_flags)) };
+}
+
 /// Copies bytes of any content.
 ///
 /// # Safety

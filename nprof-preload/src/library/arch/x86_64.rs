@@ -98,6 +98,12 @@ pub(in crate::library) fn counter() -> Option<u64> {
     Some(unsafe { core::arch::x86_64::_rdtsc() })
 }
 
+/// Makes the processor fetch the cache line of an address, which will be written.
+pub(in crate::library) fn expect_write(address: *mut u8) {
+    // SAFETY: a hint: it reads and writes nothing, and never faults. Processors without it ignore it.
+    unsafe { asm!("prefetchw byte ptr [{}]", in(reg) address, options(nostack, preserves_flags)) };
+}
+
 /// Copies bytes of any content.
 ///
 /// # Safety
