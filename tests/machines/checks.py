@@ -357,7 +357,7 @@ def counted_by_routine(results, event):
 
 
 @check("""
-nprof-symbolize --entries '^(first|few|many)$' /programs/routines > list
+nprof-symbolize --entries '^(few|many)$' /programs/routines > list
 status=0
 nprof-record --calls list --calls-event page-faults -o s.nprof -- routines > truth 2> message || status=$?
 echo $status > recorded

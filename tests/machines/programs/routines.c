@@ -16,11 +16,6 @@ __attribute__((noinline)) void outer(long rounds) {
     for (volatile long i = 0; i < 1; i++);
 }
 
-// The first call has the page faults of code, stack and probes: the kernel executes instructions under a probe in a
-// page of its own.
-__attribute__((noinline)) void first(int pages) {
-    for (volatile int i = 0; i < pages; i++) area[touched++][0] = 1;
-}
 __attribute__((noinline)) void few(int pages) {
     for (volatile int i = 0; i < pages; i++) area[touched++][0] = 1;
 }
@@ -33,7 +28,6 @@ __attribute__((noinline)) void many(int pages) {
 int main(void) {
     madvise(area, sizeof area, MADV_NOHUGEPAGE);
     touched = 0;
-    first(0);
     few(20);
     many(100);
     many(200);
