@@ -15,8 +15,11 @@ pub(crate) fn list() -> anyhow::Result<u8> {
     let paranoid = machine::sysctl("kernel/perf_event_paranoid").parse().ok();
     let kernel = Kernel { group: None };
     let cpus = machine::online_cpus();
-    let try_open = |config: &PerfEventConfig| plan::try_open(&kernel, config, cpus[0]);
-    let mut listed = event::list(&Catalog::of_this_machine(), try_open, paranoid);
+    let try_open = |config: &PerfEventConfig| {
+        let cpu = cpus.iter().copied().find(|&cpu| config.is_on(cpu));
+        plan::try_open(&kernel, config, cpu.unwrap_or(cpus[0]))
+    };
+    let mut listed = event::list(&Catalog::of_this_machine(), try_open, paranoid, &cpus);
     // The event that the programs write to can be opened without these.
     if let Err(error) = WaitTracer::check() {
         for line in listed.iter_mut().filter(|line| line.is_available_wait()) {

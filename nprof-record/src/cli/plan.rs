@@ -18,7 +18,7 @@ pub(crate) fn plan(
     target: &Target,
     calls: Option<CpuMode>,
     kernel: &Kernel<'_>,
-    cpu: u32,
+    cpus: &[u32],
 ) -> anyhow::Result<Plan> {
     let mut request = request(args, specs, target, calls)?;
     let setting = machine::sysctl("kernel/perf_event_max_sample_rate");
@@ -33,7 +33,7 @@ pub(crate) fn plan(
         }
         check_rate(&request, highest)?;
     }
-    let mut plan = match open_plan(&request, kernel, cpu) {
+    let mut plan = match open_plan(&request, kernel, cpus) {
         // The library needs no right of the kernel.
         Err(_) if request.events.is_empty() => return Ok(Plan::without_kernel(&request)),
         opened => opened?,
@@ -47,7 +47,7 @@ pub(crate) fn plan(
         && load::must_wait_for_cpu(machine::online_cpus().len())
     {
         request.open_modes = vec![OpenMode::Task];
-        plan = open_plan(&request, kernel, cpu)?;
+        plan = open_plan(&request, kernel, cpus)?;
         print_message(
             "busy machine: most of the work of short-lived processes and threads will be missing; \
              run as root or with CAP_SYS_NICE to record it, or select --follow system",
@@ -65,6 +65,17 @@ pub(crate) fn plan(
     let is_without_frequency = |(wanted, chosen): (&RequestedEvent, &PlannedEvent)| {
         wanted.period.is_some() || chosen.event.rate == EventRate::EveryEvent
     };
+    for PlannedEvent { requested_name, event, .. } in &plan.events {
+        if !event.is_on_all(cpus) {
+            let having = cpus.iter().filter(|&&cpu| event.is_on_all(&[cpu]));
+            let having: Vec<_> = having.map(u32::to_string).collect();
+            print_message(&format!(
+                "{requested_name} is counted on CPU {} only: code on other CPUs has no samples; \
+                 -e cpu-clock samples all",
+                having.join(", ")
+            ));
+        }
+    }
     if args.frequency.is_some() && request.events.iter().zip(&plan.events).all(is_without_frequency)
     {
         print_message("-F is not used: each event has a period of its own");
@@ -83,8 +94,8 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-fn open_plan(request: &Request, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result<Plan> {
-    plan::plan(kernel, request, cpu).map_err(|refusal| {
+fn open_plan(request: &Request, kernel: &Kernel<'_>, cpus: &[u32]) -> anyhow::Result<Plan> {
+    plan::plan(kernel, request, cpus).map_err(|refusal| {
         let paranoid = machine::sysctl("kernel/perf_event_paranoid").parse().ok();
         anyhow::anyhow!(refusal.explain(paranoid, !request.open_modes.contains(&OpenMode::Task)))
     })

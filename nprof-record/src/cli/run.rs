@@ -80,7 +80,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let calls = load_calls(args)?;
     let counted = calls.as_ref().map(|calls| calls.list.mode());
     let kernel = Kernel { group: group.as_ref() };
-    let mut plan = plan(args, &specs, &target, counted, &kernel, cpus[0])?;
+    let mut plan = plan(args, &specs, &target, counted, &kernel, &cpus)?;
     let preload = preload.map(|events| Preload::prepare(events, &plan, args)).transpose()?;
     let tracer = load_tracer(args, &mut plan)?;
     let kept = match &args.keep_images {

@@ -176,17 +176,17 @@ fn caches() -> Vec<BuiltinEvent> {
     names
 }
 
-/// A core PMU of a hybrid machine.
+/// A PMU of cores that states its CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CoreType {
-    /// `perf_event_attr.type` of its events.
-    pub(crate) pmu: u32,
+    /// `perf_event_attr.type` of its events. None if it is the only one: generic events need none then.
+    pub(crate) pmu: Option<u32>,
     pub(crate) cpus: Vec<u32>,
 }
 
 impl BuiltinEvent {
-    /// Returns the event for this clock rate and these kinds of cores (none unless the machine is
-    /// hybrid).
+    /// Returns the event for this clock rate and these kinds of cores (none unless their PMUs
+    /// state their CPUs).
     pub(crate) fn event(self, clock_hz: Option<u64>, cores: &[CoreType]) -> Event {
         let rate = self.rate(clock_hz);
         let kind = self.class.kind();
@@ -223,7 +223,8 @@ const FAULTS_PER_SECOND: u64 = 100_000;
 
 /// Returns a generic event on one kind of core: the type of the PMU lies above the event's number.
 fn config_on_core(kind: u32, config: u64, core: &CoreType) -> PerfEventConfig {
-    let config = config | u64::from(core.pmu) << perf::PERF_PMU_TYPE_SHIFT;
+    let pmu = core.pmu.map_or(0, |pmu| u64::from(pmu) << perf::PERF_PMU_TYPE_SHIFT);
+    let config = config | pmu;
     PerfEventConfig { cpus: Some(core.cpus.clone()), ..PerfEventConfig::new(kind, config) }
 }
 
@@ -302,7 +303,8 @@ mod tests {
 
     #[test]
     fn hybrid_machine_has_one_event_with_two_configs() {
-        let cores = [CoreType { pmu: 4, cpus: vec![0, 1] }, CoreType { pmu: 10, cpus: vec![2] }];
+        let cores =
+            [(4, vec![0, 1]), (10, vec![2])].map(|(pmu, cpus)| CoreType { pmu: Some(pmu), cpus });
         let event = |name| find(name).expect("a name").event(None, &cores);
         let configs: Vec<_> =
             event("LLC-loads").configs.iter().map(|config| (config.config, config.kind)).collect();

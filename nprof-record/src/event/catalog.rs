@@ -31,7 +31,7 @@ pub(crate) struct Catalog {
     tracepoints: OnceCell<Result<Tracepoints, String>>,
     /// The clock rate of the CPUs. None if the machine does not report it.
     clock_hz: Option<u64>,
-    /// The kinds of cores of a hybrid machine; empty on other machines.
+    /// The kinds of cores whose PMUs state their CPUs: those of hybrid machines and of ARM.
     cores: Vec<CoreType>,
 }
 
@@ -48,8 +48,8 @@ impl Catalog {
         let mut cores: Vec<_> = pmu::all(&devices).into_iter().filter_map(core_type).collect();
         cores.sort_by_key(|core| core.cpus[0]);
         // With one kind of core, generic events need no PMU type.
-        if cores.len() == 1 {
-            cores.clear();
+        if let [core] = &mut cores[..] {
+            core.pmu = None;
         }
         Self {
             root: root.to_owned(),
@@ -130,7 +130,7 @@ impl Catalog {
         } else {
             let on_core = |core: &CoreType| PerfEventConfig {
                 cpus: Some(core.cpus.clone()),
-                ..PerfEventConfig::new(core.pmu, number)
+                ..PerfEventConfig::new(core.pmu.unwrap_or(perf::PERF_TYPE_RAW), number)
             };
             self.cores.iter().map(on_core).collect()
         };
@@ -219,10 +219,10 @@ impl Catalog {
     }
 }
 
-/// Returns the kind of core of a PMU. None if it is no core PMU of a hybrid machine.
+/// Returns the kind of core of a PMU. None if it is no core PMU that states its CPUs.
 fn core_type(pmu: Pmu) -> Option<CoreType> {
     let cpus = pmu.cpus.filter(|_| pmu.is_core)?;
-    Some(CoreType { pmu: pmu.kind, cpus })
+    Some(CoreType { pmu: Some(pmu.kind), cpus })
 }
 
 /// Returns a hardware event that is counted, at an unknown rate.
@@ -333,6 +333,18 @@ mod tests {
         let events = candidates(&Machine::new(), DEFAULT_EVENT).expect("events");
         let names: Vec<_> = events.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(names, ["cycles", "cpu-clock"]);
+    }
+
+    #[test]
+    fn only_kind_of_core_limits_generic_events_to_its_cpus() {
+        let machine = Machine::new();
+        machine.pmu("armv8_pmuv3", 10, &[("cpus", "0")]);
+        for (name, kind, number) in [("cycles", 0, 0), ("r3c", 4, 0x3c)] {
+            let config = one(&machine, name);
+            assert_eq!((config.kind, config.config), (kind, number), "{name}");
+            assert_eq!(config.cpus, Some(vec![0]), "{name}");
+        }
+        assert_eq!(one(&machine, "page-faults").cpus, None);
     }
 
     #[test]

@@ -132,6 +132,11 @@ impl Event {
         }
     }
 
+    /// True if each of these CPUs has the event.
+    pub(crate) fn is_on_all(&self, cpus: &[u32]) -> bool {
+        cpus.iter().all(|cpu| self.configs.iter().any(|config| config.is_on(*cpu)))
+    }
+
     /// True if its samples are calls of the functions of a list.
     pub(crate) fn is_calls(&self) -> bool {
         self.measure == calls_measure()
@@ -208,6 +213,11 @@ impl PerfEventConfig {
     /// Returns an event of a type and a number, for all CPUs.
     pub(crate) fn new(kind: u32, config: impl Into<u64>) -> Self {
         Self { kind, config: config.into(), ..Self::default() }
+    }
+
+    /// True if a CPU has it.
+    pub(crate) fn is_on(&self, cpu: u32) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
     /// Returns the interrupt that takes samples. None if the kernel takes them where the event

@@ -38,13 +38,14 @@ impl EventListing {
 /// Tries all events.
 ///
 /// `try_open` opens and closes an event, and returns the errno of perf_event_open(2). `paranoid` is
-/// kernel.perf_event_paranoid, None if it cannot be read.
+/// kernel.perf_event_paranoid, None if it cannot be read. `cpus` are the online ones.
 pub(crate) fn list(
     catalog: &Catalog,
     try_open: impl Fn(&PerfEventConfig) -> Result<(), i32>,
     paranoid: Option<i32>,
+    cpus: &[u32],
 ) -> Vec<EventListing> {
-    let lister = Lister { catalog, try_open, paranoid };
+    let lister = Lister { catalog, try_open, paranoid, cpus };
     let mut listed = vec![lister.default_event()];
     listed.extend(catalog.builtins().map(|(class, event)| lister.event(class, &event)));
     listed.extend(PreloadedEvent::all().map(preloaded));
@@ -74,6 +75,7 @@ struct Lister<'a, F> {
     catalog: &'a Catalog,
     try_open: F,
     paranoid: Option<i32>,
+    cpus: &'a [u32],
 }
 
 impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
@@ -96,7 +98,7 @@ impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
         // The same order as for recording, so that the list names the event that would be used.
         let candidates = self.catalog.candidates(&EventSpec::default()).unwrap_or_default();
         let mut listed = counted(EventClass::Default, DEFAULT_EVENT, Err(String::new()));
-        for event in candidates {
+        for event in candidates.into_iter().filter(|event| event.is_on_all(self.cpus)) {
             let tried = self.event(EventClass::Default, &event);
             listed.unit = tried.unit;
             listed.state = tried.state.map(|_| event.name);
@@ -237,7 +239,7 @@ mod tests {
         machine: &Machine,
         try_open: impl Fn(&PerfEventConfig) -> Result<(), i32>,
     ) -> Vec<EventListing> {
-        list(&Catalog::below(machine.root(), no_mount), try_open, Some(2))
+        list(&Catalog::below(machine.root(), no_mount), try_open, Some(2), &[0, 1])
     }
 
     fn state<'a>(listed: &'a [EventListing], name: &str) -> Result<&'a str, &'a str> {

@@ -63,7 +63,7 @@ fn try_clock(
         delayed: false,
     };
     let whole_cpus = open_modes == [OpenMode::System];
-    plan::plan(perf, &request, cpu)
+    plan::plan(perf, &request, &[cpu])
         .map(drop)
         .map_err(|refusal| open_error::explain_for(refusal.errno, paranoid, whole_cpus))
 }

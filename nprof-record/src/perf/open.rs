@@ -336,10 +336,8 @@ impl<'a> EventOpener<'a> {
                 }
                 continue;
             }
-            let here = |encoding: &&PerfEventConfig| {
-                encoding.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
-            };
-            let Some(encoding) = planned.event.configs.iter().find(here) else { continue };
+            let encoding = planned.event.configs.iter().find(|encoding| encoding.is_on(cpu));
+            let Some(encoding) = encoding else { continue };
             let (period, scope) = (planned.period, planned.scope);
             let uses_bpf_copier = self.uses_bpf_copier(number);
             let common = if uses_bpf_copier { plan.common.with_bpf_copier() } else { plan.common };

@@ -160,17 +160,22 @@ pub(crate) trait TryOpen {
     ) -> Result<(), i32>;
 }
 
-/// Finds the best plan that can be opened, by trying on one CPU.
+/// Finds the best plan for some CPUs that can be opened, by trying on one of them.
 ///
 /// # Errors
 ///
 /// See [`OpenRefusal`].
-pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<Plan, OpenRefusal> {
+pub(crate) fn plan(
+    perf: &impl TryOpen,
+    request: &Request,
+    cpus: &[u32],
+) -> Result<Plan, OpenRefusal> {
+    let cpu = cpus.first().copied().unwrap_or(0);
     let first =
         request.events.first().map_or("processes and mappings", |event| event.name.as_str());
     let common = common(perf, request, cpu)
         .map_err(|errno| OpenRefusal { event: first.to_owned(), errno })?;
-    let planned = |requested| choose(perf, request, &common, requested, cpu);
+    let planned = |requested| choose(perf, request, &common, requested, cpus);
     let events = request.events.iter().map(planned).collect::<Result<_, _>>()?;
     let may_open_system = match common.open_mode {
         // Events of a group are events of CPUs, too, and need the same rights.
@@ -227,7 +232,7 @@ pub(crate) fn try_open(
         open_modes: vec![OpenMode::System, OpenMode::Task],
         delayed: false,
     };
-    plan(perf, &request, cpu).map(drop).map_err(|refusal| refusal.errno)
+    plan(perf, &request, &[cpu]).map(drop).map_err(|refusal| refusal.errno)
 }
 
 /// Finds the attributes with which the CPU clock can be opened; the last errno if there are none.
@@ -277,7 +282,7 @@ fn choose(
     request: &Request,
     common: &CommonAttr,
     requested: &RequestedEvent,
-    cpu: u32,
+    cpus: &[u32],
 ) -> Result<PlannedEvent, OpenRefusal> {
     let requested_name = requested.scope.unwrap_or(request.scope);
     let refused = |errno| OpenRefusal { event: requested.name.clone(), errno };
@@ -296,12 +301,22 @@ fn choose(
         let has_rate = matches!(event.rate, EventRate::PerCpuSecond(_) | EventRate::Unknown);
         let by_frequency = requested.period.is_none() && has_rate;
         let frequency = by_frequency.then_some(request.frequency);
-        let try_open = |encoding: &PerfEventConfig| {
-            let cpu = encoding.cpus.as_ref().and_then(|cpus| cpus.first()).copied().unwrap_or(cpu);
-            let attr = common.sample_attr(encoding, period, scope, 0);
-            perf.try_open(&attr, encoding, common.open_mode, cpu)
+        // Without a second choice, the event is recorded where it can be.
+        let is_on_enough = match requested.candidates.last() == Some(event) {
+            true => cpus.iter().any(|&cpu| event.is_on_all(&[cpu])),
+            false => event.is_on_all(cpus),
         };
-        match event.configs.iter().find_map(|encoding| try_open(encoding).err()) {
+        if !is_on_enough {
+            refusal.errno = libc::ENODEV;
+            fallback = format!("{}: not all CPUs have such a counter", event.name);
+            continue;
+        }
+        let try_open = |encoding: &PerfEventConfig| {
+            let cpu = cpus.iter().copied().find(|&cpu| encoding.is_on(cpu))?;
+            let attr = common.sample_attr(encoding, period, scope, 0);
+            perf.try_open(&attr, encoding, common.open_mode, cpu).err()
+        };
+        match event.configs.iter().find_map(try_open) {
             None => {
                 let (requested_name, event) = (requested.name.clone(), event.clone());
                 return Ok(PlannedEvent {

@@ -75,9 +75,7 @@ impl CountedEvent {
 fn open(event: &Event, scope: CpuMode, cpus: &[u32]) -> io::Result<Vec<(u32, File)>> {
     let mut files = Vec::new();
     for &cpu in cpus {
-        let has_cpu =
-            |it: &&PerfEventConfig| it.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu));
-        let Some(encoding) = event.configs.iter().find(has_cpu) else { continue };
+        let Some(encoding) = event.configs.iter().find(|it| it.is_on(cpu)) else { continue };
         let mut attr = perf_event_attr::default();
         encoding.describe(&mut attr);
         // Not in turns with other events.

@@ -24,7 +24,7 @@ fn planned(
     request: &Request,
     rule: impl Fn(&perf_event_attr, OpenMode) -> i32,
 ) -> Result<Plan, OpenRefusal> {
-    plan(&Refuses(rule), request, 0)
+    plan(&Refuses(rule), request, &[0, 1])
 }
 
 fn event(name: &str, measure: Measure, kind: u32, config: u32) -> Event {
@@ -109,6 +109,20 @@ fn default_event_falls_back_and_named_event_fails() {
         "{}",
         refusal.explain(None, false)
     );
+}
+
+#[test]
+fn default_event_needs_its_counter_on_all_cpus() {
+    let mut partial = cycles();
+    partial.configs[0].cpus = Some(vec![1]);
+    let default = request(vec![requested("nprof.clk_unhalted", vec![partial.clone(), clock()])]);
+    let chosen = planned(&default, |_, _| 0).expect("a plan").events.remove(0);
+    assert_eq!(chosen.event.name, "cpu-clock");
+    assert!(chosen.fallback.starts_with("cycles: "), "{}", chosen.fallback);
+    let named = request(vec![requested("cycles", vec![partial.clone()])]);
+    assert_eq!(planned(&named, |_, _| 0).expect("a plan").events[0].event, partial);
+    let on_other = plan(&Refuses(|_: &_, _| 0), &named, &[0]).expect_err("CPU 0 has none");
+    assert_eq!(on_other.errno, libc::ENODEV);
 }
 
 #[test]
