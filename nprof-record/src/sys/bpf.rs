@@ -27,6 +27,12 @@ pub(super) const NAME: [u8; 16] = *b"nprof_record\0\0\0\0";
 /// programs; it is available under the MIT licence, too.
 const LICENCE: &CStr = c"Dual MIT/GPL";
 
+/// The bytes for the verifier's last words.
+const LOG_BYTES: usize = 1 << 16;
+
+/// The beginnings of the lines after the reason, from `print_verification_stats` in kernel/bpf/verifier.c.
+const STATISTICS: [&str; 3] = ["verification time", "stack depth", "processed"];
+
 /// The kinds of programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramKind {
@@ -168,6 +174,23 @@ pub(super) unsafe fn open<T>(command: libc::c_int, attr: &mut T) -> io::Result<F
 /// bpf(2): EPERM without CAP_BPF and CAP_PERFMON, EINVAL and EACCES if the verifier rejects it,
 /// ENOSYS.
 pub(crate) fn bpf_program(kind: ProgramKind, code: BpfCode<'_>) -> io::Result<File> {
+    load(kind, code, &mut [])
+}
+
+/// Returns the reason for which the verifier rejects a program. None if it does not, or the program does not get as
+/// far.
+pub(crate) fn verifier_refusal(kind: ProgramKind, code: BpfCode<'_>) -> Option<String> {
+    let mut log = vec![0; LOG_BYTES];
+    load(kind, code, &mut log).err()?;
+    let log = String::from_utf8_lossy(&log);
+    let mut lines = log.split(['\n', '\0']).map(str::trim);
+    // Statistics follow.
+    let is_reason =
+        |line: &&str| !line.is_empty() && !STATISTICS.iter().any(|it| line.starts_with(it));
+    lines.rfind(is_reason).map(str::to_owned)
+}
+
+fn load(kind: ProgramKind, code: BpfCode<'_>, log: &mut [u8]) -> io::Result<File> {
     const FUNCTION_BYTES: usize = 8;
     let (expected_attach_type, attach_btf_id) = match kind {
         ProgramKind::Iterator(function) => (ITERATOR, function),
@@ -184,6 +207,10 @@ pub(crate) fn bpf_program(kind: ProgramKind, code: BpfCode<'_>) -> io::Result<Fi
         prog_name: NAME,
         expected_attach_type,
         attach_btf_id,
+        // BPF_LOG_STATS, without the instructions.
+        log_level: if log.is_empty() { 0 } else { 4 },
+        log_size: log.len() as u32,
+        log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 },
         ..ProgLoad::default()
     };
     if let Some(types) = code.types {
@@ -194,7 +221,8 @@ pub(crate) fn bpf_program(kind: ProgramKind, code: BpfCode<'_>) -> io::Result<Fi
     }
     // SAFETY: the instructions are a live slice of `insn_cnt` instructions of 8 bytes, the functions
     // one of `func_info_cnt` records; the licence is a live string with a terminating NUL. The kernel
-    // only reads them, during the call, which returns a descriptor.
+    // only reads them, during the call, which returns a descriptor. It writes the log, a live slice of
+    // `log_size` bytes, of which all values are valid.
     unsafe { open(PROG_LOAD, &mut attr) }
 }
 
@@ -239,4 +267,24 @@ pub(crate) fn attach_program(event: &File, program: &File) -> io::Result<()> {
     let program = program.as_raw_fd() as u32;
     // SAFETY: both descriptors are open, and the request takes a number, no pointer.
     check(unsafe { perf::ioctls::SET_BPF(event.as_raw_fd(), program) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verifier_states_why_it_rejects_a_program() {
+        fn code(instructions: &[u64]) -> BpfCode<'_> {
+            BpfCode { instructions, types: None, functions: &[] }
+        }
+        // r0 = 0; exit.
+        let whole = [0xb7, 0x95];
+        if let Err(error) = bpf_program(ProgramKind::PerfEvent, code(&whole)) {
+            return eprintln!("SKIPPED: verifier_states_why_it_rejects_a_program: {error}");
+        }
+        assert_eq!(verifier_refusal(ProgramKind::PerfEvent, code(&whole)), None);
+        let reason = verifier_refusal(ProgramKind::PerfEvent, code(&whole[1..]));
+        assert_eq!(reason.as_deref(), Some("R0 !read_ok"));
+    }
 }

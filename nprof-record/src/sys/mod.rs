@@ -21,7 +21,9 @@ mod signals;
 mod startup;
 mod system;
 
-pub(crate) use bpf::{BpfCode, ProgramKind, attach_program, bpf_program, bpf_run, bpf_types};
+pub(crate) use bpf::{
+    BpfCode, ProgramKind, attach_program, bpf_program, bpf_run, bpf_types, verifier_refusal,
+};
 pub(crate) use bpf_info::{link_misses, program_misses};
 pub(crate) use bpf_link::{attach_kprobes, attach_raw_tracepoint, attach_uprobes, iterate};
 pub(crate) use bpf_map::{BpfMap, MapKind, MapLayout, bpf_map, bpf_map_set};

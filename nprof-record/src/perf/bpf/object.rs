@@ -27,6 +27,14 @@ const FUNCTION_INFO_BYTES: usize = 8;
 #[repr(align(8))]
 pub(crate) struct ObjectBytes<const N: usize>(pub(crate) [u8; N]);
 
+/// A program that the verifier of the kernel rejects.
+#[derive(Debug, thiserror::Error)]
+#[error("the verifier of this kernel refuses {program}: {reason}")]
+pub(crate) struct VerifierRefusal {
+    program: String,
+    reason: String,
+}
+
 /// An object file that is being loaded.
 #[derive(Debug)]
 pub(crate) struct BpfObject {
@@ -121,11 +129,18 @@ impl BpfObject {
         let functions = function_types(function);
         let types = Some(&self.types);
         let code = BpfCode { instructions: &instructions, types, functions: &functions };
-        sys::bpf_program(kind, code).with_context(|| {
-            let is_locked = lockdown::hides_memory();
-            let cause = if is_locked { ": it is locked down, boot without lockdown" } else { "" };
-            format!("the kernel refuses {name}{cause}")
-        })
+        let refusal = match sys::bpf_program(kind, code) {
+            Ok(program) => return Ok(program),
+            Err(refusal) => refusal,
+        };
+        if lockdown::hides_memory() {
+            let cause = "it is locked down, boot without lockdown";
+            return Err(refusal).context(format!("the kernel refuses {name}: {cause}"));
+        }
+        if let Some(reason) = sys::verifier_refusal(kind, code) {
+            return Err(VerifierRefusal { program: name.to_owned(), reason }.into());
+        }
+        Err(refusal).context(format!("the kernel refuses {name}"))
     }
 }
 

@@ -14,6 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::os::procfs;
+use crate::perf::bpf::object::VerifierRefusal;
 use crate::perf::calls::data::{
     CallKey, CallRest, Counter, RoutineCount, SETTINGS, SLICE_NS, Setting, TakenOff,
 };
@@ -533,6 +534,12 @@ fn run_on_each(cpus: impl Iterator<Item = u32>) {
 /// Adds the remedy.
 fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
     let error = error.into();
+    if error.is::<VerifierRefusal>() {
+        return anyhow!(
+            "calls cannot be counted: {error:#}; use Linux 6.6 or later, and report this as an error of \
+             nprof if it is"
+        );
+    }
     anyhow!(
         "calls cannot be counted: {error:#}; run as root or with CAP_BPF and CAP_PERFMON, on Linux 6.6 \
          or later, for functions of the kernel 6.1"
