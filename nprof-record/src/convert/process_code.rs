@@ -140,7 +140,10 @@ impl CodeMap for ProcessCode<'_> {
     }
 
     fn is_after_call(&mut self, address: RuntimeAddress) -> Option<bool> {
-        let (image, offset) = self.maps.find(address.wrapping_sub(1))?;
+        // Of most words on a stack.
+        let Some((image, offset)) = self.maps.find(address.wrapping_sub(1)) else {
+            return Some(false);
+        };
         self.images.is_after_call(image, offset)
     }
 }

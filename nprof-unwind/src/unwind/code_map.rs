@@ -72,7 +72,8 @@ pub trait CodeMap<A: Architecture = Native> {
         false
     }
 
-    /// True if the instruction that ends at an address is a call. None if the code cannot be read.
+    /// True if the instruction that ends at an address is a call; false where no code is mapped. None if the
+    /// code cannot be read.
     fn is_after_call(&mut self, _address: RuntimeAddress) -> Option<bool> {
         None
     }
