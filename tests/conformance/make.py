@@ -230,6 +230,10 @@ def complete():
         record(65, 1, string(b"f"), 0, b"line=7"), record(65, 2, string(b"f"), 0, b"line=9")),
         segment_text(2, "I\t1\telf\t0a\t/a\t" + load, "T\t1\t0\t1\t1\t0\ta\texe=/a",
                      "U\t1\tf\t-\tline=7", "U\t2\tf\t-\tline=9"))
+    md5 = "md5=d41d8cd98f00b204e9800998ecf8427e"
+    write("complete/71-source-files-of-one-path.nprof", segment(
+        0, record(66, 1, string(b"/a.h"), md5.encode()), record(66, 2, string(b"/a.h"))),
+        segment_text(0, "D\t1\t/a.h\t" + md5, "D\t2\t/a.h"))
     write("complete/68-code.nprof", segment(
         0, record(69, 1, 0x1140, string(b"x86_64"), string(b"\x90\x90\x90\xc3"), string(rows),
                   string(callees)),

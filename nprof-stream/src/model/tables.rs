@@ -36,6 +36,13 @@ struct FunctionEntry {
     start_line: u32,
 }
 
+/// The entry of a source file.
+#[derive(Clone, Copy, Debug)]
+struct FileEntry {
+    path: NameId,
+    md5: Option<Md5Sum>,
+}
+
 /// The entry of a task.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEntry {
@@ -115,7 +122,7 @@ pub struct Tables {
     frames: IdTable<FrameEntry>,
     nodes: IdTable<NodeEntry>,
     functions: IdTable<FunctionEntry>,
-    files: IdTable<NameId>,
+    files: IdTable<FileEntry>,
     lines: Vec<Line>,
     codes: CodeTable,
     /// The highest id of a frame, and of the frames that a node may have used.
@@ -230,7 +237,7 @@ impl Tables {
             Record::File(file) => {
                 let path = self.name(file.path);
                 if self.admits(self.files.growth(file.id.0)) {
-                    self.files.insert(file.id.0, path);
+                    self.files.insert(file.id.0, FileEntry { path, md5: file.md5() });
                 }
             }
             Record::Location(location) => self.apply_location(location),
@@ -370,7 +377,12 @@ impl Tables {
 
     /// Returns the path of a source file. None if it is undefined.
     pub fn file(&self, id: FileId) -> Option<NameId> {
-        self.files.get(id.0).copied()
+        self.files.get(id.0).map(|file| file.path)
+    }
+
+    /// Returns the MD5 of a source file as it was compiled. None if it is unknown.
+    pub fn md5(&self, id: FileId) -> Option<Md5Sum> {
+        self.files.get(id.0)?.md5
     }
 
     /// Returns the code at an offset of an image. None if the stream does not have it.
@@ -434,7 +446,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::extras::Extras;
+    use crate::record::extras::{Extras, ExtrasBuilder};
 
     fn frame(id: u32, mark: Mark) -> Record<'static> {
         Record::Frame(Frame {
@@ -492,6 +504,19 @@ mod tests {
             seen.push((functions.collect::<Vec<_>>(), tables.generation()));
         }
         assert_eq!(seen, [(vec![0], 0), (vec![1], 1), (vec![2, 1], 2)]);
+    }
+
+    #[test]
+    fn md5_of_a_file_has_32_digits() {
+        let digits = "000102030405060708090a0b0c0d0eff";
+        for (md5, last) in [(digits, Some(255)), (&digits[2..], None), ("x", None), ("", None)] {
+            let mut tables = Tables::new();
+            let mut extras = ExtrasBuilder::new();
+            let (id, extras) = (FileId(1), extras.add("md5", md5.as_bytes()).extras());
+            tables.apply(&Record::File(SourceFile { id, path: b"/a.c", extras }));
+            assert_eq!(tables.md5(id).map(|md5| md5[15]), last, "{md5}");
+            assert_eq!((tables.file(id).is_some(), tables.md5(FileId(2))), (true, None));
+        }
     }
 
     #[test]

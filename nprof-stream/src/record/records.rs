@@ -13,6 +13,7 @@ use crate::record::extras::Extras;
 use crate::record::ids::*;
 use crate::record::kind::{self, with_kinds};
 use crate::record::line::Line;
+use crate::record::number::hex_bytes_in_place;
 use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 
 macro_rules! content {
@@ -232,8 +233,19 @@ pub struct SourceFile<'a> {
     pub id: FileId,
     /// Its path as the compiler recorded it, made absolute.
     pub path: &'a [u8],
-    /// None yet.
+    /// `md5`: see [`SourceFile::md5`].
     pub extras: Extras<'a>,
+}
+
+/// The MD5 of a file.
+pub type Md5Sum = [u8; 16];
+
+impl SourceFile<'_> {
+    /// Returns the MD5 of the file that was compiled. None if it is unknown.
+    pub fn md5(&self) -> Option<Md5Sum> {
+        let mut digits = self.extras.get("md5")?.into_owned();
+        hex_bytes_in_place(&mut digits)?.try_into().ok()
+    }
 }
 
 /// The names of a frame, or the reason for their absence.

@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut catalog = ImageCatalog::new(Rc::new(finder(args)));
     // Names are interned in their shown form, so that the style must be known first.
     catalog.names.style = args.names;
+    catalog.names.has_md5s = args.code;
     if is_explain_only(args) {
         for wanted in &args.explain {
             let recorded = RecordedImage::of(wanted)

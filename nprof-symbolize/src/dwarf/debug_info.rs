@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use gimli::SectionId;
+use nprof_stream::Md5Sum;
 
 use super::debug_file::DwarfFile;
 use super::detail::Detail;
@@ -44,6 +45,8 @@ pub(crate) struct Call {
     pub(crate) function: Option<Arc<[u8]>>,
     /// The path of the source file, absolute unless the compiler knew no directory.
     pub(crate) file: Option<Arc<[u8]>>,
+    /// The MD5 of the file that was compiled, if the compiler stated it.
+    pub(crate) md5: Option<Md5Sum>,
     /// The line, 0 when unknown.
     pub(crate) line: u32,
     /// The column, 0 when unknown.
@@ -66,6 +69,7 @@ pub(crate) struct FoundCalls {
 #[derive(Clone, Default)]
 struct SourceLine {
     file: Option<Arc<[u8]>>,
+    md5: Option<Md5Sum>,
     line: u32,
     column: u32,
 }
@@ -333,7 +337,8 @@ impl Dwarf {
 
 impl SourceLine {
     fn in_function(self, function: Option<Arc<[u8]>>) -> Call {
-        Call { function, file: self.file, line: self.line, column: self.column, start_line: 0 }
+        let Self { file, md5, line, column } = self;
+        Call { function, file, md5, line, column, start_line: 0 }
     }
 }
 
@@ -356,6 +361,7 @@ fn line(tables: &UnitTables, address: u64, note: &mut dyn FnMut(DwarfError)) -> 
         let file = lines.path(&tables.unit, row.file)?;
         Ok(SourceLine {
             file: Some(file).filter(|file| !file.is_empty()),
+            md5: lines.md5(row.file),
             line: row.line,
             column: row.column,
         })
@@ -373,5 +379,6 @@ fn call_line(tables: &UnitTables, address: u64, call: &InlinedCall) -> SourceLin
     let is_known = file != NO_FILE && (file > 0 || tables.unit.head.encoding.version >= 5);
     let lines = tables.lines(address).ok().flatten().filter(|_| is_known);
     let path = lines.and_then(|lines| lines.path(&tables.unit, file).ok());
-    SourceLine { file: path.filter(|path| !path.is_empty()), line, column }
+    let md5 = lines.and_then(|lines| lines.md5(file));
+    SourceLine { file: path.filter(|path| !path.is_empty()), md5, line, column }
 }

@@ -6,8 +6,11 @@
 //! file, a line and a column.
 
 use gimli::{
-    Abbreviations, AttributeSpecification, AttributeValue, Encoding, EntriesRaw, Reader, UnitOffset,
+    Abbreviations, AttributeSpecification, AttributeValue, Encoding, EntriesRaw, Reader,
+    RunTimeEndian, UnitOffset,
 };
+
+use nprof_stream::Md5Sum;
 
 use super::debug_file::Slice;
 use super::error::{DwarfError, Result};
@@ -41,6 +44,8 @@ pub(crate) struct Header {
     pub(crate) version: u16,
     pub(crate) directories: Vec<StringRef>,
     pub(crate) files: Vec<File>,
+    /// The MD5 of each file, 0 if the compiler did not know it. Empty if the header has none.
+    md5s: Vec<Md5Sum>,
     encoding: LineEncoding,
 }
 
@@ -111,11 +116,12 @@ impl Header {
             special: special_opcodes(line_base, line_range, opcode_base),
             lengths,
         };
-        let (mut directories, mut files) = (Vec::new(), Vec::new());
+        let (mut directories, mut files, mut md5s) = (Vec::new(), Vec::new(), Vec::new());
         if version >= 5 {
             let encoding = Encoding { address_size, format, version };
-            directories = table(&mut input, encoding)?.into_iter().map(|file| file.name).collect();
-            files = table(&mut input, encoding)?;
+            let named = table(&mut input, encoding, &mut Vec::new())?;
+            directories = named.into_iter().map(|file| file.name).collect();
+            files = table(&mut input, encoding, &mut md5s)?;
         } else {
             while let Some(name) = name(&mut input)? {
                 directories.push(name);
@@ -128,7 +134,13 @@ impl Header {
                 files.push(File { name, directory });
             }
         }
-        Ok((Self { version, directories, files, encoding }, begin))
+        Ok((Self { version, directories, files, md5s, encoding }, begin))
+    }
+
+    /// Returns the MD5 of a file by its index. None if the compiler did not state it.
+    pub(crate) fn md5(&self, file: usize) -> Option<Md5Sum> {
+        // GNU as writes zeros for a file without one if other files have theirs.
+        self.md5s.get(file).copied().filter(|md5| *md5 != [0; 16])
     }
 
     /// Returns the memory that its files and directories take, in bytes.
@@ -141,6 +153,7 @@ impl Header {
         let directories = self.directories.iter().map(inline).sum::<usize>();
         self.files.capacity() * size_of::<File>()
             + self.directories.capacity() * size_of::<StringRef>()
+            + self.md5s.capacity() * size_of::<Md5Sum>()
             + names
             + directories
             + size_of_val(&*self.encoding.special)
@@ -281,8 +294,9 @@ fn name(input: &mut Slice<'_>) -> Result<Option<StringRef>> {
     Ok((!name.is_empty()).then(|| StringRef::Inline(name.slice().into())))
 }
 
-/// Reads a table of DWARF 5 (6.2.4.1): the format of its entries, their number, the entries.
-fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
+/// Reads a table of DWARF 5 (6.2.4.1): the format of its entries, their number, the entries. Adds the MD5
+/// of each entry to `md5s` if the table has them.
+fn table(input: &mut Slice<'_>, encoding: Encoding, md5s: &mut Vec<Md5Sum>) -> Result<Vec<File>> {
     let formats = usize::from(input.read_u8()?);
     let mut format = Vec::with_capacity(formats);
     for _ in 0..formats {
@@ -300,6 +314,7 @@ fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
     let mut files = Vec::new();
     for _ in 0..count {
         let mut file = File { name: StringRef::Unsupported, directory: 0 };
+        let mut sum = None;
         for &(content, specification) in &format {
             let value = values.read_attribute(specification)?;
             match content {
@@ -307,10 +322,12 @@ fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
                 gimli::DW_LNCT_directory_index => {
                     file.directory = value.udata_value().unwrap_or_default();
                 }
+                gimli::DW_LNCT_MD5 => sum = Some(md5(value.value(), input.endian())),
                 _ => {}
             }
         }
         files.push(file);
+        md5s.extend(sum);
     }
     input.skip(values.next_offset().0)?;
     Ok(files)
@@ -322,6 +339,15 @@ fn special_opcodes(line_base: i8, line_range: u8, opcode_base: u8) -> Box<[(u8, 
         (special / line_range, i16::from(line_base) + i16::from(special % line_range))
     };
     (0..=255 - opcode_base).map(advances).collect()
+}
+
+/// Returns an MD5: gimli reads its bytes as a number. 0 if it has another form than DW_FORM_data16.
+fn md5(value: AttributeValue<Slice<'_>>, endian: RunTimeEndian) -> Md5Sum {
+    match (value, endian) {
+        (AttributeValue::Data16(number), RunTimeEndian::Little) => number.to_le_bytes(),
+        (AttributeValue::Data16(number), RunTimeEndian::Big) => number.to_be_bytes(),
+        _ => [0; 16],
+    }
 }
 
 fn text(value: AttributeValue<Slice<'_>>) -> StringRef {
@@ -336,7 +362,7 @@ fn text(value: AttributeValue<Slice<'_>>) -> StringRef {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gimli::{EndianSlice, RunTimeEndian};
+    use gimli::EndianSlice;
 
     /// A header of version 3 with one file, and these instructions.
     fn program(instructions: &[u8]) -> Vec<u8> {
@@ -392,7 +418,21 @@ mod tests {
             let mut bytes = vec![1, 1, 0x19];
             bytes.extend_from_slice(&[0x80; 9][..sevens]);
             bytes.push(last);
-            assert!(table(&mut slice(&bytes), encoding).is_err());
+            assert!(table(&mut slice(&bytes), encoding, &mut Vec::new()).is_err());
         }
+    }
+
+    #[test]
+    fn md5_of_a_file_is_read_unless_it_is_zero() {
+        let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
+        let sum: Md5Sum = std::array::from_fn(|at| at as u8);
+        // Two formats: a path of DW_FORM_string and an MD5 of DW_FORM_data16. Two files.
+        let bytes = [&[2, 1, 0x08, 5, 0x1e, 2][..], b"a\0", &sum, b"b\0", &[0; 16]].concat();
+        let mut md5s = Vec::new();
+        let files = table(&mut slice(&bytes), encoding, &mut md5s).unwrap();
+        let (mut header, _) = Header::read(slice(&program(TWO_ROWS)), 8).unwrap();
+        assert_eq!((files.len(), header.md5(0)), (2, None));
+        header.md5s = md5s;
+        assert_eq!([0, 1, 2].map(|file| header.md5(file)), [Some(sum), None, None]);
     }
 }

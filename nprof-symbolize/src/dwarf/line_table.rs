@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use gimli::{Reader, SectionId};
+use nprof_stream::Md5Sum;
 
 use super::debug_file::DwarfFile;
 use super::error::{DwarfError, Result};
@@ -253,6 +254,12 @@ impl LineTable {
             *slot = Some(Arc::clone(&path));
         }
         Ok(path)
+    }
+
+    /// Returns the MD5 of a source file by its number. None if the compiler did not state it.
+    pub(crate) fn md5(&self, file: u32) -> Option<Md5Sum> {
+        // It came with DWARF 5, in which files count from 0.
+        self.header.md5(file as usize)
     }
 
     fn whole_path(&self, unit: &Unit, file: u32) -> Result<Vec<u8>> {

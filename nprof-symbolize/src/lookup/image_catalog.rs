@@ -396,9 +396,11 @@ fn intern_code(names: &mut Interner, code: FunctionCode) -> InternedCode {
 
 fn intern_call(names: &mut Interner, call: &Call) -> InternedLine {
     let function = call.function.as_deref().map_or(0, |name| names.function(name));
+    let file = call.file.as_deref().map_or(0, |path| names.file(path));
+    let md5 = call.md5.filter(|_| names.has_md5s);
     InternedLine {
         function: names.at_line(function, call.start_line),
-        file: call.file.as_deref().map_or(0, |path| names.file(path)),
+        file: names.with_md5(file, md5),
         line: call.line,
         column: call.column,
     }

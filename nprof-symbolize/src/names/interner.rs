@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use nprof_stream::Md5Sum;
 use rustc_hash::FxHashMap;
 
 use crate::names::demangle::{NameStyle, demangle};
@@ -23,16 +24,28 @@ impl FunctionName {
     }
 }
 
+/// A source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SourcePath {
+    pub(crate) path: Box<[u8]>,
+    /// The MD5 of the file that was compiled, None if it is unknown: files of one path can be several.
+    pub(crate) md5: Option<Md5Sum>,
+}
+
 /// Names, numbered from 1 for the whole run; 0 is none.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
     /// The style of shown names.
     pub(crate) style: NameStyle,
+    /// True if source files that lookups find keep their MD5, which only reports of code need.
+    pub(crate) has_md5s: bool,
     functions: Vec<FunctionName>,
     by_linkage: FxHashMap<Box<[u8]>, u32>,
     by_shown: FxHashMap<Box<[u8]>, u32>,
-    files: Vec<Box<[u8]>>,
+    files: Vec<SourcePath>,
     by_path: FxHashMap<Box<[u8]>, u32>,
+    /// By the number of a file without an MD5, and by its MD5.
+    by_md5: FxHashMap<(u32, Md5Sum), u32>,
     /// By the number of a function without a line, and by its line.
     by_line: FxHashMap<(u32, u32), u32>,
     key: Key,
@@ -121,10 +134,22 @@ impl Interner {
         if let Some(&number) = self.by_path.get(path) {
             return number;
         }
-        self.files.push(path.into());
-        let number = self.files.len() as u32;
+        let number = push(&mut self.files, SourcePath { path: path.into(), md5: None });
         self.by_path.insert(path.into(), number);
         number
+    }
+
+    /// Returns the number of a source file with an MD5, by its number without one.
+    pub(crate) fn with_md5(&mut self, number: u32, md5: Option<Md5Sum>) -> u32 {
+        let Some(md5) = md5 else { return number };
+        if let Some(&known) = self.by_md5.get(&(number, md5)) {
+            return known;
+        }
+        let Some(file) = self.source_path(number) else { return number };
+        let file = SourcePath { md5: Some(md5), ..file.clone() };
+        let with_md5 = push(&mut self.files, file);
+        self.by_md5.insert((number, md5), with_md5);
+        with_md5
     }
 
     /// Returns the names of a function.
@@ -132,16 +157,16 @@ impl Interner {
         self.functions.get((number as usize).checked_sub(1)?)
     }
 
-    /// Returns the path of a source file.
-    pub(crate) fn path(&self, number: u32) -> Option<&[u8]> {
-        self.files.get((number as usize).checked_sub(1)?).map(|path| &**path)
+    /// Returns the path and the MD5 of a source file.
+    pub(crate) fn source_path(&self, number: u32) -> Option<&SourcePath> {
+        self.files.get((number as usize).checked_sub(1)?)
     }
 }
 
-/// Adds a function; returns its number.
-fn push(functions: &mut Vec<FunctionName>, name: FunctionName) -> u32 {
-    functions.push(name);
-    functions.len() as u32
+/// Adds a name; returns its number.
+fn push<T>(names: &mut Vec<T>, name: T) -> u32 {
+    names.push(name);
+    names.len() as u32
 }
 
 #[cfg(test)]
@@ -176,7 +201,22 @@ mod tests {
         assert_eq!((names.with_linkage(b"main", b""), names.function(b"main")), (2, 2));
         assert_ne!(names.with_linkage(b"a\0b", b""), names.with_linkage(b"a", b"b"));
         let file = names.file(b"/a.c");
-        assert_eq!(names.path(file), Some(&b"/a.c"[..]));
+        assert_eq!(names.source_path(file).map(|file| &*file.path), Some(&b"/a.c"[..]));
+    }
+
+    #[test]
+    fn files_of_one_path_differ_by_their_md5() {
+        let mut names = Interner::default();
+        let plain = names.file(b"/a.c");
+        let [one, two] = [1, 2].map(|byte| names.with_md5(plain, Some([byte; 16])));
+        assert!(one != two && one != plain && two != plain);
+        assert_eq!(
+            (names.with_md5(plain, Some([1; 16])), names.with_md5(plain, None)),
+            (one, plain)
+        );
+        let file = names.source_path(two).unwrap();
+        assert_eq!((&*file.path, file.md5), (&b"/a.c"[..], Some([2; 16])));
+        assert_eq!((names.with_md5(0, Some([1; 16])), names.file(b"/a.c")), (0, plain));
     }
 
     #[test]

@@ -49,6 +49,7 @@ impl EpochNames {
             }
             Record::File(file) => {
                 let number = names.file(file.path);
+                let number = names.with_md5(number, file.md5());
                 self.input_files.insert(file.id, number);
                 may_pass && !self.has_diverged && self.files.define(number, file.id.0)
             }
@@ -173,7 +174,7 @@ mod tests {
         let named = epoch.line(&line(7, 7));
         let name = names.function_name(named.function).unwrap();
         assert_eq!((&*name.shown, &*name.linkage), (&b"f()"[..], &b"_Z1fv"[..]));
-        assert_eq!(names.path(named.file), Some(&b"/a.c"[..]));
+        assert_eq!(names.source_path(named.file).map(|file| &*file.path), Some(&b"/a.c"[..]));
         assert_eq!((named.line, named.column), (5, 2));
         let other = epoch.line(&line(3, 7));
         assert_eq!(&*names.function_name(other.function).unwrap().shown, b"g");

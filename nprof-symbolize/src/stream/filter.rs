@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nprof_object::ImageOffset;
+use nprof_stream::number::hex;
 use nprof_stream::{
     Code, CodeRow, CodeRows, Extras, ExtrasBuilder, FileId, FrameId, Function, FunctionId, Line,
     Location, Passthrough, Reader, Record, SourceFile, Status, Step, Writer,
@@ -477,10 +478,15 @@ impl<W: Write> Filter<W> {
     }
 
     fn define_file(&mut self, number: u32) -> io::Result<FileId> {
-        let Some(path) = self.catalog.names.path(number) else { return Ok(FileId::NONE) };
+        let Some(file) = self.catalog.names.source_path(number) else { return Ok(FileId::NONE) };
         let Some((id, is_new)) = self.frames.names.file(number) else { return Ok(FileId::NONE) };
         if is_new {
-            self.writer.write(&Record::File(SourceFile { id, path, extras: Extras::NONE }))?;
+            let mut extras = ExtrasBuilder::new();
+            if let Some(md5) = file.md5 {
+                extras.add("md5", hex(&md5).as_bytes());
+            }
+            let (path, extras) = (&*file.path, extras.extras());
+            self.writer.write(&Record::File(SourceFile { id, path, extras }))?;
         }
         Ok(id)
     }

@@ -82,8 +82,7 @@ fn result(offset: u64) -> LookupResult {
         function: Some(function.as_bytes().into()),
         file: Some(b"/a.c"[..].into()),
         line,
-        column: 0,
-        start_line: 0,
+        ..Call::default()
     };
     let key = LookupKey { image: 0, offset: ImageOffset(offset), code: false };
     let calls = vec![call("inner", 3), call("outer", 5)];
