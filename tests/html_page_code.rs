@@ -167,6 +167,28 @@ fn source_text_is_that_of_the_files() {
     assert_eq!(refused.status, 2, "{}", refused.err);
 }
 
+#[test]
+fn text_of_another_version_is_left_out() {
+    let shell = Shell::new();
+    let text = "int plain;\n".repeat(12);
+    shell.write("plain.c", &text);
+    shell.run("md5sum plain.c > sum").quiet();
+    let sum = String::from_utf8(shell.read("sum")).expect("text");
+    let sum = sum.split(' ').next().expect("a sum");
+    let page = |md5: &str| {
+        let file = format!("{HOSTILE}.c");
+        let recording = recording().replace(&file, &format!("plain.c\tmd5={md5}"));
+        shell.write("x.nprof", recording);
+        shell.run("nprof-paths --format html --source-dir . -o x.html x.nprof").quiet();
+        String::from_utf8(shell.read("x.html")).expect("text")
+    };
+    let note = "plain.c: another version, not shown";
+    let same = page(sum);
+    assert!(same.contains("int plain;") && !same.contains(note));
+    let changed = page(&"0".repeat(32));
+    assert!(!changed.contains("int plain;") && changed.contains(note));
+}
+
 /// Returns the document after keys were pressed, each in the element of a selector.
 fn pressed(shell: &Shell, selection: &str, keys: &[(&str, &str)]) -> String {
     let press: String = keys

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nprof_tests::{Row, Shell, assert_golden, compile, rows};
+use nprof_tests::{Row, Shell, assert_golden, compile, have, rows};
 
 /// The shares of the loops of `six_blocks.s`, in per cent.
 const SHARES: [f64; 6] = [2.0, 4.0, 8.0, 16.0, 30.0, 40.0];
@@ -492,4 +492,46 @@ fn tables_of_a_fixed_stream_are_golden() {
         "annotate.json",
         &shell.run("nprof-annotate --by loop --format json loop").quiet(),
     );
+}
+
+/// A loop on line 5.
+const SPINS: &str = "#include <stdio.h>
+int main(void) {
+    volatile unsigned long sum = 0;
+    for (unsigned long i = 0; i < 300000000; i++)
+        sum += i * i; /* adds */
+    printf(\"%lu\\n\", sum);
+    return 0;
+}
+";
+
+#[test]
+fn text_is_that_of_the_compiled_file() {
+    let shell = Shell::new();
+    shell.write("spins.c", SPINS);
+    shell.run("mkdir changed; sed 's/adds/adds up/' spins.c > changed/spins.c").quiet();
+    // GCC states no MD5; the assembler takes one.
+    let assemble = "gcc -O1 -gdwarf-5 -S spins.c && sum=$(md5sum < spins.c) && \
+                    sed -i \"/\\.file [0-9].*spins.c/s/$/ md5 0x${sum%% *}/\" spins.s && \
+                    gcc -Wl,--build-id -o spins spins.s";
+    let mut builds = vec![assemble];
+    if have(&["clang"]) {
+        builds.push("clang -O1 -gdwarf-5 -Wl,--build-id -o spins spins.c");
+    }
+    for build in builds {
+        shell.run(build).quiet();
+        shell.run("nprof-record -q -e cpu-clock -o raw ./spins > out").quiet();
+        shell.run("nprof-symbolize --code raw > code 2> messages; touch spins.c").quiet();
+        let report = |directory: &str| {
+            let options = "--by line --match function=^main$ --match image=spins";
+            shell.run(&format!("nprof-annotate {options} --source-dir {directory} code")).quiet()
+        };
+        let same = report(".");
+        assert!(same.contains("/* adds */") && !same.contains("spins.c: "), "{build}: {same}");
+        let changed = report("changed");
+        assert!(!changed.contains("adds"), "{build}: {changed}");
+        assert!(changed.contains("changed/spins.c: another version, not shown"), "{changed}");
+        // Of two files, the one that was compiled.
+        assert!(report("changed --source-dir .").contains("/* adds */"), "{build}");
+    }
 }

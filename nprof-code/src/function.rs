@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::UNKNOWN;
 use nprof_stream::tables::{FrameEntry, NameId, Tables};
-use nprof_stream::{CodeEntry, CodeRow};
+use nprof_stream::{CodeEntry, CodeRow, Md5Sum};
 use rustc_hash::FxHashMap;
 
 /// The function and the line of an instruction, or of a call inlined there. Names are escaped.
@@ -37,6 +37,8 @@ pub struct Function {
     /// The places at an instruction and those after it up to the next entry, innermost first.
     rows: Vec<(u32, Vec<Place>)>,
     callees: Vec<(u32, Arc<str>)>,
+    /// The MD5 of source files, as they were compiled.
+    md5s: FxHashMap<Arc<str>, Md5Sum>,
     /// The memory of its names.
     name_bytes: usize,
 }
@@ -49,7 +51,7 @@ impl Function {
         let path = image.map_or(UNKNOWN, |image| tables.names.get(image.path));
         let image_name = image.map_or(UNKNOWN, |image| tables.names.get(image.name));
         let image_name: Arc<str> = escaped(image_name).into();
-        let mut names = Names { tables, known: FxHashMap::default() };
+        let mut names = Names { tables, known: FxHashMap::default(), md5s: FxHashMap::default() };
         let mut rows: Vec<(u32, Vec<Place>)> = Vec::new();
         for row in code.rows().iter() {
             let place = names.place(&row);
@@ -66,10 +68,12 @@ impl Function {
         let name = rows.iter().find_map(|(_, places)| places.last()?.function.clone());
         let name = name.unwrap_or_else(|| format!("{image_name}+{:#x}", code.offset).into());
         let image: Arc<str> = escaped(path).into();
-        let names = names.known.values().chain([&name, &image, &image_name]);
+        let Names { known, md5s, .. } = names;
+        let names = known.values().chain([&name, &image, &image_name]);
         let name_bytes = names.map(|name| name.len() + size_of::<Arc<str>>()).sum();
         Self {
             name_bytes,
+            md5s,
             name,
             image,
             image_name,
@@ -95,6 +99,11 @@ impl Function {
         Some(&self.callees[found].1)
     }
 
+    /// Returns the MD5 of one of its source files, as it was compiled. None if the stream does not have it.
+    pub fn md5(&self, file: &str) -> Option<Md5Sum> {
+        self.md5s.get(file).copied()
+    }
+
     /// Returns its memory use in bytes.
     pub fn size(&self) -> usize {
         let places: usize = self.rows.iter().map(|(_, places)| places.len()).sum();
@@ -104,13 +113,16 @@ impl Function {
             + places * size_of::<Place>()
             + self.rows.len() * size_of::<(u32, Vec<Place>)>()
             + self.callees.len() * size_of::<(u32, Arc<str>)>()
+            + self.md5s.len() * size_of::<(Arc<str>, Md5Sum)>()
     }
 }
 
-/// The escaped names of a function: an instruction mostly has those of the one before.
+/// The escaped names of a function and the MD5 of its files. An instruction mostly has the names of the one
+/// before.
 struct Names<'a> {
     tables: &'a Tables,
     known: FxHashMap<NameId, Arc<str>>,
+    md5s: FxHashMap<Arc<str>, Md5Sum>,
 }
 
 impl Names<'_> {
@@ -122,6 +134,10 @@ impl Names<'_> {
         };
         let function = self.tables.function(row.line.function).map(&mut name);
         let file = self.tables.file(row.line.file).map(&mut name);
+        if let (Some(file), Some(md5)) = (&file, self.tables.md5(row.line.file)) {
+            // A function has one line table, in which a path has one MD5.
+            self.md5s.entry(Arc::clone(file)).or_insert(md5);
+        }
         Place { function, file, line: row.line.line }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
+use nprof_code::function::Function;
 use nprof_code::source;
 use nprof_report::heading::heading;
 use nprof_report::layout;
@@ -103,7 +104,7 @@ fn table(
     let start = function.function.start;
     let lines = match context.args.by {
         By::Instruction => instruction_lines(&parts, start),
-        By::Line => source_lines(context, &parts, mismatches),
+        By::Line => source_lines(context, &function.function, &parts, mismatches),
         By::Block | By::Loop => block_lines(&parts, start),
     };
     // Loops are few, and their nesting would be lost.
@@ -234,6 +235,7 @@ fn block_lines(parts: &[Part], start: u64) -> Vec<TableLine<'_>> {
 /// Returns the lines of a function; with its source, all between the first and the last.
 fn source_lines<'a>(
     context: &PrintContext<'_>,
+    function: &Function,
     parts: &'a [Part],
     mismatches: &mut BTreeSet<String>,
 ) -> Vec<TableLine<'a>> {
@@ -250,7 +252,8 @@ fn source_lines<'a>(
     for (file, parts) in files {
         let name = file.rsplit('/').next().unwrap_or(file);
         let last = parts.keys().next_back().copied().unwrap_or(0);
-        let found = source::find(&context.args.source_dir, file, last, recorded);
+        let md5 = function.md5(file);
+        let found = source::find(&context.args.source_dir, file, md5, last, recorded);
         mismatches.extend(found.mismatch.map(|mismatch| mismatch + "\n"));
         let source = found.lines;
         let first = parts.keys().copied().find(|&line| line > 0).unwrap_or(0);

@@ -10,6 +10,7 @@ use nprof_code::function::{Function, Place};
 use nprof_code::source::{self, Source};
 use nprof_report::page::Numbers;
 use nprof_report::profile::ReportedEvent;
+use nprof_stream::Md5Sum;
 use serde_json::{Value, json};
 
 use crate::print::context::PrintContext;
@@ -49,16 +50,21 @@ pub(super) fn code(context: &PrintContext<'_>, room: usize) -> Value {
     })
 }
 
-/// Returns the source file of each path in the stream, from the directories of the command line.
-fn sources(context: &PrintContext<'_>) -> BTreeMap<Arc<str>, Source> {
+/// The source files of the functions, by their path in the stream and the MD5 that they had when they were
+/// compiled: functions of several builds may have other versions of a file.
+type Sources = BTreeMap<(Arc<str>, Option<Md5Sum>), Source>;
+
+/// Returns the source files, from the directories of the command line.
+fn sources(context: &PrintContext<'_>) -> Sources {
     let directories = &context.args.source_dir;
     if directories.is_empty() {
         return BTreeMap::new();
     }
-    let mut last_lines: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+    let mut last_lines: BTreeMap<(Arc<str>, Option<Md5Sum>), u32> = BTreeMap::new();
     for found in &context.tree.code.functions {
         for (file, [_, last]) in files(&found.function, &instructions(&found.function)) {
-            let known = last_lines.entry(file).or_default();
+            let md5 = found.function.md5(&file);
+            let known = last_lines.entry((file, md5)).or_default();
             *known = last.max(*known);
         }
     }
@@ -67,19 +73,19 @@ fn sources(context: &PrintContext<'_>) -> BTreeMap<Arc<str>, Source> {
     let recorded = starts.min().map(|utc| SystemTime::UNIX_EPOCH + Duration::from_nanos(utc));
     let mut sources = BTreeMap::new();
     let mut bytes = 0;
-    for (file, last) in last_lines {
+    for ((file, md5), last) in last_lines {
         if bytes > MAX_SOURCE_BYTES {
             let mismatch =
                 Some(format!("{file} and files after it: not read, there is too much source text"));
-            sources.insert(file, Source { lines: None, mismatch });
+            sources.insert((file, md5), Source { lines: None, mismatch });
             break;
         }
-        let mut source = source::find(directories, &file, last, recorded);
+        let mut source = source::find(directories, &file, md5, last, recorded);
         if let Some(lines) = &mut source.lines {
             lines.truncate(last as usize);
             bytes += lines.iter().map(|line| line.len() + size_of::<String>()).sum::<usize>();
         }
-        sources.insert(file, source);
+        sources.insert((file, md5), source);
     }
     sources
 }
@@ -130,7 +136,7 @@ impl<'a> CodePage<'a> {
     fn add(
         &mut self,
         function: &Function,
-        sources: &BTreeMap<Arc<str>, Source>,
+        sources: &Sources,
         moments: &[&'a CodeMoment],
         room: usize,
     ) {
@@ -157,12 +163,7 @@ impl<'a> CodePage<'a> {
         self.instructions += decoded.len();
     }
 
-    fn function(
-        &mut self,
-        function: &Function,
-        decoded: &[Decoded],
-        sources: &BTreeMap<Arc<str>, Source>,
-    ) -> Value {
+    fn function(&mut self, function: &Function, decoded: &[Decoded], sources: &Sources) -> Value {
         let mut rows = Numbers::default();
         let mut last = 0;
         for instruction in decoded {
@@ -179,8 +180,8 @@ impl<'a> CodePage<'a> {
         }
         let mut texts = Vec::new();
         for (file, [first, last]) in files(function, decoded) {
-            let lines = sources.get(&file).and_then(|source| source.lines.as_ref());
-            let Some(lines) = lines else { continue };
+            let source = sources.get(&(Arc::clone(&file), function.md5(&file)));
+            let Some(lines) = source.and_then(|source| source.lines.as_ref()) else { continue };
             // `find` refuses a file with fewer lines.
             let shown = &lines[(first - 1) as usize..(last as usize).min(lines.len())];
             texts.push(json!([self.words.number(&file.to_string()), first, shown]));
