@@ -66,7 +66,7 @@ N | 4 | 2 | 4 | 5
 N | 6 | 0 | 6 | 7 | 8
 S | 1 | 1 | 1 | 0 | 3 | 4000000 | 4
 S | 2 | 1 | 1 | 0 | 2 | 2000000 | 2
-S | 3 | 2 | 1 | 0 | 3 | 1000000 | 1 | lasted=1000000 | call=preempted
+S | 3 | 2 | 1 | 0 | 3 | 1000000 | 1 | lasted=1000000
 S | 4 | 3 | 1 | 0 | 5 | 20000000 | 20 | lasted=20000000 | call=futex | on=futex:0x7f00 | state=S
 S | 5 | 3 | 1 | 0 | 5 | 1000000 | 1 | lasted=300000 | call=futex | on=futex:0x7f08 | state=S
 S | 6 | 3 | 2 | 0 | 8 | 28000000 | 28 | lasted=28000000 | call=epoll_wait | on=fd:5=a\\tb | state=S

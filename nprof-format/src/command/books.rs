@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use nprof_stream::escape::escaped;
+use nprof_stream::number::total;
 use nprof_stream::{
     Change, ChangeKind, End, Event, EventId, Measure, Record, Sample, Task, TaskId,
 };
@@ -88,8 +89,9 @@ struct Times {
 
 impl Times {
     fn of(change: &Change<'_>) -> Self {
-        let time = |key| change.extras.number(key).unwrap_or(0);
-        Self { wall: time("wall"), parts: TimeKind::ALL.map(|kind| time(kind.key())) }
+        let parts = TimeKind::ALL.map(|kind| change.extras.number(kind.key()).unwrap_or(0));
+        let wall = change.extras.number("wall");
+        Self { wall: wall.unwrap_or_else(|| total(parts.into_iter())), parts }
     }
 
     fn add(&mut self, other: Self) {
@@ -436,6 +438,10 @@ mod tests {
         );
         assert!(good.is_good());
         assert_eq!(good.object()["blocked_ns"], 49_000_000);
+        let sum = WORKER.replace("wall=28000000 | ", "");
+        let implied = books(&stream(&sum, IDLE, SAMPLES, " | wall_ns=56000000"));
+        assert!(implied.is_good());
+        assert_eq!(implied.lines(), good.lines());
         // Streams without exact times.
         assert!(books("@nprof | 1.1 | run=0x1\n").lines().is_empty());
         assert_eq!(books("@nprof | 1.1 | run=0x1\n").object(), Value::Null);

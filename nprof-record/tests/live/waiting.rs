@@ -131,11 +131,15 @@ impl Recording {
                     }
                 }
                 Record::Sample(sample) => {
+                    let event = &all.events[sample.event.0 as usize - 1].name;
                     let word = |key| {
                         let value = sample.extras.get(key).unwrap_or_default();
-                        String::from_utf8_lossy(&value).into_owned()
+                        match (&event[..], key, &value[..]) {
+                            (b"runnable", "call", b"") => "preempted".to_owned(),
+                            (b"runnable", "state", b"") => "R".to_owned(),
+                            _ => String::from_utf8_lossy(&value).into_owned(),
+                        }
                     };
-                    let event = &all.events[sample.event.0 as usize - 1].name;
                     let (frames, offsets, mark) = frames(&tables, sample.node);
                     all.samples.push(Observation {
                         event: String::from_utf8_lossy(event).into_owned(),
@@ -154,14 +158,10 @@ impl Recording {
                 }
                 Record::Change(change) if change.kind == ChangeKind::Times => {
                     let ns = |key| change.extras.number(key).unwrap_or(0);
-                    all.times.push(Times {
-                        task: change.task,
-                        end_ns: change.time,
-                        wall: ns("wall"),
-                        cpu: ns("cpu"),
-                        runnable: ns("runnable"),
-                        blocked: ns("blocked"),
-                    });
+                    let [cpu, runnable, blocked] = ["cpu", "runnable", "blocked"].map(ns);
+                    let wall = change.extras.number("wall").unwrap_or(cpu + runnable + blocked);
+                    let (task, end_ns) = (change.task, change.time);
+                    all.times.push(Times { task, end_ns, wall, cpu, runnable, blocked });
                 }
                 _ => {}
             }

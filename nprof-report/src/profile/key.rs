@@ -62,6 +62,15 @@ impl SampleExtra {
             Self::On => "on",
         }
     }
+
+    /// Returns the value of a wait for a CPU that states none.
+    pub(crate) fn of_preempted(self) -> Option<&'static [u8]> {
+        match self {
+            Self::Call => Some(b"preempted"),
+            Self::State => Some(b"R"),
+            Self::On => None,
+        }
+    }
 }
 
 /// The keys by their names in options.

@@ -6,6 +6,7 @@
 //! have accumulated. A report that keeps its own sums by name therefore runs in memory that grows
 //! with distinct names, not with the length of the recording.
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::ops::Deref;
 
@@ -401,7 +402,7 @@ impl Profile {
                 group
             }
             _ => {
-                let extras = self.extras(sample.extras);
+                let extras = self.extras(sample);
                 self.find_group(sample.event, run, task, cpu, extras, slice)
             }
         };
@@ -476,13 +477,18 @@ impl Profile {
     }
 
     /// Returns the extras that separate samples. None without any.
-    fn extras(&mut self, extras: Extras<'_>) -> Option<NameId> {
-        if extras.is_empty() || !self.groups_by_extras() {
+    fn extras(&mut self, sample: &Sample<'_>) -> Option<NameId> {
+        if !self.groups_by_extras() {
             return None;
         }
+        let event = self.tables.event(sample.event);
+        let is_runnable = event
+            .is_some_and(|event| event.measure == Measure::WaitTime && event.name == b"runnable");
         let mut kept = ExtrasBuilder::new();
-        for extra in SampleExtra::ALL {
-            if let Some(value) = extras.get(extra.name()).filter(|_| self.group_by.has(extra)) {
+        for extra in SampleExtra::ALL.into_iter().filter(|&extra| self.group_by.has(extra)) {
+            let stated = sample.extras.get(extra.name());
+            let implied = extra.of_preempted().filter(|_| is_runnable).map(Cow::Borrowed);
+            if let Some(value) = stated.or(implied) {
                 kept.add(extra.name(), &value);
             }
         }

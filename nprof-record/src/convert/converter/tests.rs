@@ -6,15 +6,16 @@ use std::process::{Command, Stdio};
 
 use nprof_object::{FileOffset, RuntimeAddress};
 use nprof_preload::protocol::{Allocated, Capture, Content, Hello, Registers};
-use nprof_stream::Mark;
 use nprof_stream::tables::Tables;
+use nprof_stream::{Mark, NodeId};
 use nprof_unwind::arch;
 use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 use super::*;
+use crate::convert::converter::waiting::WaitSample;
 use crate::convert::dictionary::Dictionary;
 use crate::convert::process_tree::Membership;
-use crate::convert::waits::{Random, WaitEvent, WaitState};
+use crate::convert::waits::{self, Random, WaitEvent, WaitState};
 use crate::event::{EventSpec, PreloadPlan};
 use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::os::code_mapping::{Identity, Mmap};
@@ -23,7 +24,9 @@ use crate::perf::calls::points::PointList;
 use crate::perf::lost::LostSamples;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{self, TaskIds};
-use crate::perf::waits::data::{self as perf, MeasuredThread, Phase, Progress, WaitingThread};
+use crate::perf::waits::data::{
+    self as perf, MeasuredThread, Phase, Progress, WaitPlace, WaitingThread,
+};
 
 const COMMAND: u32 = 100;
 const EVENT: EventId = EventId(1);
@@ -55,7 +58,10 @@ impl Sink for Kept {
                 format!("F{} {}+{:#x} {side} {}", frame.id, frame.image, frame.offset, frame.mark)
             }
             Record::Nodes(nodes) => format!("N{} {:?}", nodes.first, nodes.frames),
-            Record::Sample(sample) => format!("S{} {}", sample.task, sample.node),
+            Record::Sample(sample) => {
+                let extras = String::from_utf8_lossy(sample.extras.encoded());
+                format!("S{} {} {extras}", sample.task, sample.node).trim_end().to_owned()
+            }
             Record::Lost(lost) => {
                 let extras = String::from_utf8_lossy(lost.extras.encoded());
                 let line = format!("L{} {} {} {extras}", lost.event, lost.count, lost.cause);
@@ -562,4 +568,30 @@ fn last_wait_without_stack_is_written_with_its_length() {
             converter.sink.0
         );
     }
+}
+
+/// A reader takes them for those of a sample of `runnable` without any.
+#[test]
+fn wait_for_a_cpu_outside_of_system_calls_states_no_cause() {
+    let mut converter = converter();
+    converter.handle_record(sample_id(COMMAND), &leaf(0x1001), EVENT);
+    let blocked = WaitEvent { event: EVENT, period: 1000 };
+    let runnable = WaitEvent { event: EventId(2), ..blocked };
+    let (random, symbols) = (Random::new(0), WaitSymbols::default());
+    converter.set_waiting(WaitState::new(Some(blocked), Some(runnable), None, random, symbols));
+    let mut extras = |event, place| {
+        let (task, node, object, pair) = (TaskId(1), NodeId::NONE, &b""[..], None);
+        let wait = WaitSample { time_ns: 1, cpu: 0, task, node, place: Some(place), object, pair };
+        converter.write_wait(event, 5000, Some((5000, 5)), &wait);
+        converter.sink.0.pop().expect("a sample")
+    };
+    let asleep = |call| WaitPlace { state: perf::WaitState(1), call, is_of_kernel: false };
+    let preempted = WaitPlace::default();
+    let in_call = WaitPlace { call: Some((0, 3)), ..preempted };
+    assert_eq!(extras(runnable, preempted), "S1 0");
+    assert_eq!(extras(blocked, preempted), "S1 0 call=preempted\tstate=R");
+    assert_eq!(extras(runnable, asleep(None)), "S1 0 call=page-fault\tstate=S");
+    let name = waits::call_name(in_call);
+    assert_eq!(extras(runnable, in_call), format!("S1 0 call={name}"));
+    assert_eq!(extras(runnable, asleep(in_call.call)), format!("S1 0 call={name}\tstate=S"));
 }

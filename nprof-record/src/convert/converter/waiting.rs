@@ -98,15 +98,18 @@ impl<S: Sink> Converter<S> {
         let Some((weight, count)) = weight else { return };
         let scale = self.waiting.as_ref().map_or(1, |state| state.scale);
         let weight = weight.saturating_mul(scale);
+        let runnable = self.waiting.as_ref().and_then(|state| state.runnable);
+        // Most waits for a CPU, which readers know by their event: two thirds of such a sample.
+        let is_implied = |place: &WaitPlace| runnable == Some(event) && place.state.is_preempted();
         let mut extras = ExtrasBuilder::new();
         add_length(&mut extras, lasted_ns, weight);
-        if let Some(place) = wait.place {
+        if let Some(place) = wait.place.filter(|it| it.call.is_some() || !is_implied(it)) {
             extras.add("call", waits::call_name(place).as_bytes());
         }
         if !wait.object.is_empty() {
             extras.add("on", wait.object);
         }
-        if let Some(place) = wait.place {
+        if let Some(place) = wait.place.filter(|it| !is_implied(it)) {
             extras.add("state", place.state.letter().to_string().as_bytes());
         }
         if let Some(pair) = wait.pair {
@@ -264,15 +267,16 @@ impl<S: Sink> Converter<S> {
         let _ = (state.take_ongoing(tid, times.end_ns), state.take_woken(tid, times.end_ns));
         state.sums.add(times);
         let wall_ns = times.end_ns.saturating_sub(times.begin_ns);
+        let parts_ns = times.cpu_ns + times.runnable_ns + times.blocked_ns;
         let pairs = [
-            ("wall", wall_ns),
+            ("wall", if wall_ns == parts_ns { 0 } else { wall_ns }),
             ("cpu", times.cpu_ns),
             ("runnable", times.runnable_ns),
             ("blocked", times.blocked_ns),
         ];
         let mut extras = ExtrasBuilder::new();
-        // Of a thousand idle threads, two of four are 0.
-        for (key, ns) in pairs.into_iter().filter(|&(key, ns)| ns > 0 || key == "wall") {
+        // Of a thousand idle threads, three of four are absent.
+        for (key, ns) in pairs.into_iter().filter(|(_, ns)| *ns > 0) {
             extras.add(key, ns.to_string().as_bytes());
         }
         self.sink.take(&Record::Change(Change {

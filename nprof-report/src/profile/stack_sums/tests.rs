@@ -1,6 +1,6 @@
 //! Sums across epochs, streams and damage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use nprof_stream::labels::{CallKey, Labels};
@@ -310,7 +310,7 @@ S\t9\t1\t0\t0\t4\t60\t1
 
 #[test]
 fn samples_are_separated_by_the_extras_that_a_report_groups_by() {
-    let stream = "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=blocked\tunit=ns\n\
+    let stream = "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=blocked\tunit=ns\tmeasure=wait-time\n\
         S\t1\t1\t0\t0\t0\t10\t1\tcall=read\ton=fd:3=a\\tb\tlasted=10\n\
         S\t2\t1\t0\t0\t0\t10\t1\n\
         S\t3\t1\t0\t0\t0\t10\t1\tcall=read\ton=fd:4=c\n\
@@ -339,4 +339,31 @@ fn samples_are_separated_by_the_extras_that_a_report_groups_by() {
     let objects = [("read fd:3=a\\tb", 10), ("read fd:4=c", 10), ("- -", 20)];
     assert_eq!(labels(&[SampleExtra::Call, SampleExtra::On]), expected(&objects));
     assert_eq!(labels(&[SampleExtra::State]), expected(&[("D", 10), ("-", 30)]));
+}
+
+#[test]
+fn waits_for_a_cpu_that_state_no_cause_were_preempted() {
+    let mut group_by = GroupBy::default();
+    let keys = SampleExtra::ALL.map(Key::Extra);
+    keys.iter().for_each(|&key| group_by.add_key(key));
+    let labels = |event: &str| {
+        let stream = format!(
+            "@nprof\t1.1\trun=0x1\n@event\tid=1\tname={event}\n\
+             S\t1\t1\t0\t0\t0\t1\t1\nS\t2\t1\t0\t0\t0\t1\t1\tcall=read\n\
+             S\t3\t1\t0\t0\t0\t1\t1\tcall=read\ton=fd:3\tstate=S\n"
+        );
+        let mut labels = Vec::new();
+        let read = |context: &Context<'_>, group: &GroupKey, _: Sum| {
+            let label = |&key| sample_label(context, group, key, TimeSplit::default());
+            labels.push(String::from_utf8(keys.iter().map(label).collect::<Vec<_>>().join(&b' ')));
+        };
+        Profile::new(group_by).read("x", stream.as_bytes(), read).unwrap();
+        labels.into_iter().map(Result::unwrap).collect::<BTreeSet<_>>()
+    };
+    let expected = |first: &str, second: &str| {
+        BTreeSet::from([first.to_owned(), second.to_owned(), "read S fd:3".to_owned()])
+    };
+    assert_eq!(labels("runnable\tmeasure=wait-time"), expected("preempted R -", "read R -"));
+    assert_eq!(labels("blocked\tmeasure=wait-time"), expected("- - -", "read - -"));
+    assert_eq!(labels("runnable"), expected("- - -", "read - -"), "of another program");
 }
