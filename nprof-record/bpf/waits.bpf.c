@@ -231,6 +231,7 @@ enum { NOTE_TIMES = 1, NOTE_RUNNABLE = 2 };
 struct clock {
 	u64 read;  // the scheduler's time at which both were read; 0: never
 	u64 offset;  // of the clock of the records from that of the scheduler
+	u64 switched;  // the time of the last switch
 };
 
 // The time for which an offset is used, in ns. The clocks differ by less than DRIFT of it.
@@ -250,40 +251,32 @@ INLINE struct clock *this_clock(void)
 	return map_lookup(&clocks, &first);
 }
 
-// Returns the time of the switch from a task, which is current.
-INLINE u64 time_of_switch(struct task_struct *task)
+// Returns the time of the switch from a task, which is current. `has_yielded` is false if another one
+// takes its place while it could run.
+INLINE u64 time_of_switch(struct task_struct *task, int has_yielded)
 {
 	struct clock *clock = this_clock();
-	u64 at, passed, offset, drifted;
+	u64 at, passed, offset, drifted, now = 0;
 
 	// A kernel without CONFIG_FAIR_GROUP_SCHED.
 	if (!clock || !__builtin_preserve_field_info(task->se.cfs_rq, FIELD_EXISTS))
 		return ktime_get_ns();
 	at = task->se.cfs_rq->rq->clock;
 	passed = at - clock->read;
+	if (!has_yielded || passed >= OFFSET_NS)
+		now = ktime_get_ns();
 	if (passed >= OFFSET_NS) {
 		// The scheduler has read its clock before: the least difference is the best.
-		offset = ktime_get_ns() - at;
+		offset = now - at;
 		drifted = clock->offset + passed / DRIFT;
 		clock->offset = clock->read && (long)(drifted - offset) < 0 ? drifted : offset;
 		clock->read = at;
 	}
-	return at + clock->offset;
-}
-
-// Returns the time of the switch to a task, which is current and was switched out at `since`: the time
-// of the switch from the one before it, if that is followed.
-INLINE u64 time_of_switch_to(struct task_struct *task, u64 since)
-{
-	struct clock *clock = this_clock();
-	u64 at = task->sched_info.last_arrival, time;
-
-	if (clock && at - clock->read < OFFSET_NS) {
-		time = at + clock->offset;
-		if (time >= since)
-			return time;
-	}
-	return ktime_get_ns();
+	// The scheduler does not read its clock again if a wake-up has requested the switch
+	// (rq_clock_skip_update), however long the interrupt of another processor or the way out of a system
+	// call takes: some ten microseconds in a virtual machine.
+	clock->switched = has_yielded ? at + clock->offset : now;
+	return clock->switched;
 }
 
 INLINE struct place *place_of(u32 tid)
@@ -605,8 +598,9 @@ int on_switch(u64 *ctx)
 {
 	u32 preempted = (u32)ctx[0] & 1, state = ctx[3], tid, found;
 	struct task_struct *task = get_current_task_btf();
+	// Also for a task that is not followed: the next one may be.
+	u64 now = time_of_switch(task, state && !preempted), run_delay, total, waited;
 	struct thread *thread = followed(task, &tid);
-	u64 now, run_delay, total, waited;
 
 	if (!thread)
 		return 0;
@@ -615,7 +609,6 @@ int on_switch(u64 *ctx)
 			forget(tid);
 		return 0;
 	}
-	now = time_of_switch(task);
 	run_delay = task->sched_info.run_delay;
 	total = difference(now, thread->since);
 	waited = 0;
@@ -691,6 +684,7 @@ int on_switched_in(u64 *ctx)
 {
 	struct thread *thread;
 	struct task_struct *task;
+	struct clock *clock;
 	struct wait wait;
 	u64 total, blocked, run_delay, mode = 0;
 	u32 tid;
@@ -702,13 +696,20 @@ int on_switched_in(u64 *ctx)
 	thread = followed(task, &tid);
 	if (!thread || (thread->phase != WAITS && thread->phase != ATTACHED))
 		return 0;
-	wait.until = time_of_switch_to(task, thread->since);
+	clock = this_clock();
+	wait.until = clock ? clock->switched : 0;
+	// `on_switch` is not attached yet, or has no clock.
+	if (wait.until < thread->since)
+		wait.until = ktime_get_ns();
 	wait.since = thread->since;
 	wait.state = thread->state;
 	total = difference(wait.until, thread->since);
-	// The kernel's own account of the time from its wake-up on.
+	// The kernel's own account of the time from its wake-up on, up to the time of its clock.
 	run_delay = task->sched_info.run_delay;
-	wait.runnable = min(difference(run_delay, thread->run_delay), total);
+	wait.runnable = difference(run_delay, thread->run_delay);
+	if (clock && clock->read)
+		wait.runnable += difference(wait.until, task->sched_info.last_arrival + clock->offset);
+	wait.runnable = min(wait.runnable, total);
 	// The state of an attached thread is older than its last switch: it may have blocked since.
 	if (!thread->state && thread->phase == WAITS)
 		wait.runnable = total;

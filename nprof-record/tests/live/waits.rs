@@ -151,6 +151,88 @@ fn spinners_on_one_cpu_are_runnable_and_never_blocked() {
     assert!((0.9..1.1).contains(&ratio), "{ratio}");
 }
 
+/// A thread that another one, on another CPU if there is one, wakes 10,000 times while a third one uses its
+/// CPU. Prints the time in ns that it spent in read(2). Real-time priority, if it may have it, excludes other
+/// programs.
+const WOKEN: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+static int ends[2];
+static volatile int done;
+static long long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+static void run_on(int cpu, int priority) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    struct sched_param parameters = {.sched_priority = priority};
+    if (priority) sched_setscheduler(0, SCHED_FIFO, &parameters);
+}
+static void *compute(void *none) {
+    run_on(0, 0);
+    while (!done) {}
+    return none;
+}
+static void *wake(void *none) {
+    run_on(1, 2);
+    struct timespec pause = {0, 70000};
+    for (int i = 0; i < 10000; i++) {
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, 0);
+        if (write(ends[1], "", 1) != 1) break;
+    }
+    close(ends[1]);
+    return none;
+}
+int main(void) {
+    pthread_t computing, waking;
+    long long away = 0;
+    char byte;
+    if (pipe(ends)) return 1;
+    pthread_create(&computing, 0, compute, 0);
+    pthread_create(&waking, 0, wake, 0);
+    run_on(0, 1);
+    for (;;) {
+        long long begin = now();
+        ssize_t length = read(ends[0], &byte, 1);
+        long long end = now();
+        away += end - begin;
+        if (length != 1) break;
+        while (now() - end < 30000) {}
+    }
+    done = 1;
+    pthread_join(computing, 0);
+    printf("%lld\n", away);
+}
+"#;
+
+#[test]
+fn woken_thread_waits_until_it_runs_beside_a_busy_one() {
+    for attempt in 1.. {
+        let name = "waits-woken";
+        let Some(recording) = Recording::of_program(name, WOKEN, &[], &["-e", "wait"], &[]) else {
+            return;
+        };
+        recording.assert_books_close();
+        recording.assert_waits_are_exact();
+        let away = recording.printed()[0];
+        let first = recording.times.iter().min_by_key(|times| times.task).expect("a thread");
+        let waited = first.runnable + first.blocked;
+        // The rest is the way into the kernel and back, which other work of the CPU may make longer.
+        if waited as f64 > 0.85 * away {
+            break;
+        }
+        assert!(attempt < 3, "{waited} of {away} ns");
+    }
+}
+
 /// A thousand threads that wake and exit at the same time, on one CPU.
 const CROWD: &str = r#"
 #define _GNU_SOURCE

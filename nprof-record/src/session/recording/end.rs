@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use nprof_stream::{End, EventId, Record};
 
 use crate::convert::dictionary::Sink;
+use crate::event::CpuMode;
 use crate::image::kept_images::KeptImages;
 use crate::os::procfs;
 use crate::perf::plan::{OpenMode, Plan};
+use crate::session::cpu_time::CpuTimeScope;
 use crate::session::launch::Child;
 use crate::session::recording::{Measured, Outcome, Reason, Recording};
 use crate::session::summary::{CallSummary, Summary};
@@ -29,7 +31,8 @@ impl Reason {
 impl Recording {
     /// Ends the stream, and summarizes the recording.
     pub(super) fn end(self, reason: Reason, measured: Measured) -> Outcome {
-        let Measured { used_ns: task_ns, outside_ns, sampled_ns, delay } = measured;
+        let Measured { used_ns, outside_ns, sampled_ns, delay } = measured;
+        let is_by_process = self.cpu_time_scope == Some(CpuTimeScope::Processes);
         let Self {
             plan,
             mut converter,
@@ -49,6 +52,13 @@ impl Recording {
         let unseen =
             missed.as_ref().map(|missed| missed.unseen.processes + missed.bypassed.processes);
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
+        // The scheduler charges a thread from its wake-up on a CPU on which another one still runs.
+        let is_exact = matches!(waits, Some(WaitMeter::Bpf(_)))
+            && is_by_process
+            && unmeasured == 0
+            && plan.cpu_mode() == CpuMode::Both;
+        let exact_ns = times.filter(|_| is_exact).map(|times| times.cpu_ns);
+        let task_ns = used_ns.map(|used_ns| exact_ns.unwrap_or(used_ns));
         let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
         let [missed_routines, unreadable] =
             calls.as_ref().map_or([0; 2], |tracer| tracer.missed_counts());
