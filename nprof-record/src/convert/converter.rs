@@ -298,7 +298,10 @@ impl<S: Sink> Converter<S> {
 
     /// True if samples need facts that may change soon after them.
     pub(crate) fn needs_changing_facts(&self) -> bool {
-        self.waiting.is_some() || self.resolver.frames.has_generated_code
+        let now_ns = sys::monotonic_ns();
+        let waits = self.waiting.as_ref();
+        waits.is_some_and(|state| state.waits_for_descriptors(now_ns))
+            || self.resolver.frames.has_generated_code
     }
 
     /// True if a BPF program copies stacks, as far as earlier samples needed them.

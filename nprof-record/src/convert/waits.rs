@@ -166,7 +166,12 @@ pub(crate) struct WaitState {
     pub(crate) window: Option<Range<u64>>,
     /// The factor of weights: the time for which a moment in a window stands.
     pub(crate) scale: u64,
+    /// The end of the last wait for a descriptor, or the time from which the first may come.
+    pub(crate) descriptor_ns: u64,
 }
+
+/// The time for which another wait for a descriptor is expected after one.
+const DESCRIPTORS_NS: u64 = 2_000_000_000;
 
 impl WaitState {
     /// Creates the state before the first wait.
@@ -192,7 +197,20 @@ impl WaitState {
             switches: None,
             window: None,
             scale: 1,
+            descriptor_ns: 0,
         }
+    }
+
+    /// Notes the place of a wait that ended or was seen at `time_ns`.
+    pub(crate) fn note_place(&mut self, place: WaitPlace, time_ns: u64) {
+        if matches!(object(place), Some(WaitObject::Descriptor(_))) {
+            self.descriptor_ns = time_ns;
+        }
+    }
+
+    /// True if threads wait for descriptors, which they may soon close.
+    pub(crate) fn waits_for_descriptors(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.descriptor_ns) < DESCRIPTORS_NS
     }
 
     /// Returns the length of the recorded part of `time`: of all of it, unless waits are recorded in windows.
@@ -354,6 +372,7 @@ fn system_call(number: u32) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::perf::waits::data::{KERNEL_THREAD, WaitState as State};
+    use syscalls::Sysno;
 
     const EVENT: WaitEvent = WaitEvent { event: EventId(1), period: 1000 };
 
@@ -386,6 +405,21 @@ mod tests {
         let recorded =
             [10..70, 10..25, 25..70, 22..24, 5..20, 30..40].map(|it| state.recorded_ns(it));
         assert_eq!(recorded, [10, 5, 5, 2, 0, 0]);
+    }
+
+    #[test]
+    fn waits_for_descriptors_are_expected_after_one() {
+        let mut state = WaitState::new(None, None, None, Random::new(0), WaitSymbols::default());
+        assert!(state.waits_for_descriptors(DESCRIPTORS_NS - 1), "the first ones");
+        let place = |call| WaitPlace { call: Some((call, 3)), ..WaitPlace::default() };
+        let blocked = |call| WaitPlace { state: State(1), ..place(call) };
+        let [read, futex] = [Sysno::read, Sysno::futex].map(|call| call.id() as u32);
+        state.note_place(blocked(futex), DESCRIPTORS_NS);
+        state.note_place(place(read), DESCRIPTORS_NS);
+        assert!(!state.waits_for_descriptors(DESCRIPTORS_NS));
+        state.note_place(blocked(read), DESCRIPTORS_NS);
+        assert!(state.waits_for_descriptors(2 * DESCRIPTORS_NS - 1));
+        assert!(!state.waits_for_descriptors(2 * DESCRIPTORS_NS));
     }
 
     #[test]

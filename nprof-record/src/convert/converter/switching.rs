@@ -132,6 +132,7 @@ impl<S: Sink> Converter<S> {
         let (node, place) = self.locate_stack(id, peek.state, &peek.capture, &peek.stack);
         let object = waiting::object(pid, place);
         let Some(state) = &mut self.waiting else { return };
+        state.note_place(place, id.time);
         let written = state.ongoing.get(&id.tid).filter(|it| it.since_ns == peek.since_ns);
         let until_ns = written.map_or(peek.since_ns, |it| it.until_ns);
         let (since_ns, node, place) = (peek.since_ns, Some(node), Some(place));

@@ -18,6 +18,7 @@ use crate::perf::waits::data::{
     WaitPlace, WaitingThread, Wake,
 };
 use crate::perf::waits::stack_reader::StackReader;
+use crate::sys;
 
 /// The most parts of waits that are written in a second. A part takes about 30 bytes: the stream of a
 /// thousand idle threads grows by 1 KiB per second, and has all of their time in the end.
@@ -41,7 +42,8 @@ pub(super) struct WaitSample<'a> {
 
 impl<S: Sink> Converter<S> {
     /// Takes the events that measure waiting.
-    pub(crate) fn set_waiting(&mut self, state: WaitState) {
+    pub(crate) fn set_waiting(&mut self, mut state: WaitState) {
+        state.descriptor_ns = sys::monotonic_ns();
         self.waiting = Some(state);
     }
 
@@ -67,6 +69,7 @@ impl<S: Sink> Converter<S> {
         let Some((task, node)) = self.locate(id, &sample) else { return };
         let object = object(id.pid, wait.place);
         let Some(state) = &mut self.waiting else { return };
+        state.note_place(wait.place, wait.until_ns);
         let parts = [
             (state.blocked, wait.blocked_ns(), blocked_ns, wait.blocked_hits, wake),
             (state.runnable, wait.runnable_ns, runnable_ns, wait.runnable_hits, None),
