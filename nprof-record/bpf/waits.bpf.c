@@ -930,7 +930,7 @@ int on_task(struct bpf_iter__task *ctx)
 	capture->progress.tgid = task->tgid;
 	capture->progress.state = task->__state;
 	capture->progress.run_delay = task->sched_info.run_delay;
-	probe_read_kernel(&capture->progress.thread, sizeof(struct thread), thread);
+	capture->progress.thread = *thread;
 	capture->progress.now = ktime_get_ns();
 	if (capture->progress.thread.phase == CLOSED)
 		capture->progress.thread.phase = WAITS;

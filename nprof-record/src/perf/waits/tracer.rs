@@ -67,6 +67,9 @@ const PLACES: u32 = 1 << 12;
 /// The shortest wait of which the stack is reported before its end, in ns.
 const CAPTURE_AFTER_NS: u64 = 900_000_000;
 
+/// The bytes of the first read of an iterator: twice as many as the kernel returns at once.
+const PROGRESS_READ_BYTES: usize = 1 << 16;
+
 /// What the program for the iterator over tasks does: `enum` of `window` in bpf/waits.bpf.c.
 #[derive(Clone, Copy, Debug)]
 enum Visit {
@@ -115,6 +118,7 @@ pub(crate) struct WaitTracer {
     on_task: File,
     threads: BpfMap,
     /// The threads by the last bits of their ids; the programs move those of `threads` here.
+    #[cfg(test)]
     places: BpfMap,
     /// The maps of the events that write samples, notes, and samples of wakers. The kernel empties them on close.
     samples: File,
@@ -169,6 +173,7 @@ impl WaitTracer {
             attached_to_switches: RefCell::default(),
             on_task,
             threads: object.take_map("threads")?,
+            #[cfg(test)]
             places: object.take_map("places")?,
             samples: object.take_map("samples")?.file,
             notes: object.take_map("notes")?.file,
@@ -329,8 +334,9 @@ impl WaitTracer {
         Ok(added.saturating_sub(self.forget_exited()?))
     }
 
-    /// Stops to follow the threads that the program has not found, and returns their number: they had
-    /// exited before, and a later thread of any process may get the id of one.
+    /// Removes the entries of threads that the program has not found, and returns their number: it
+    /// follows the threads at their places already, or they had exited before, and a later thread of any
+    /// process may get the id of one.
     fn forget_exited(&self) -> anyhow::Result<usize> {
         let mut exited = Vec::new();
         self.threads.visit(|tid, words| {
@@ -342,17 +348,8 @@ impl WaitTracer {
         Ok(exited.len())
     }
 
-    /// True if the programs follow a thread at its place.
-    fn has_place(&self, tid: u32) -> bool {
-        let place = self.places.get(&(tid % PLACES).to_ne_bytes());
-        place.is_some_and(|it| it.starts_with(&(!tid).to_ne_bytes()))
-    }
-
-    /// Adds a thread. Returns false if it is followed already.
+    /// Adds a thread. Returns false if `threads` has it already.
     fn insert(&self, tid: u32, thread: &MeasuredThread) -> anyhow::Result<bool> {
-        if self.has_place(tid) {
-            return Ok(false);
-        }
         let words: Vec<u8> = thread.words().iter().flat_map(|it| it.to_ne_bytes()).collect();
         match self.threads.set_new(&tid.to_ne_bytes(), &words) {
             Ok(()) => Ok(true),
@@ -397,7 +394,7 @@ impl WaitTracer {
     /// bpf(2), read(2).
     pub(crate) fn progress(&self) -> anyhow::Result<Vec<Progress>> {
         let mut file = sys::iterate(&self.on_task)?;
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(PROGRESS_READ_BYTES);
         file.read_to_end(&mut bytes)?;
         let mut rest = &bytes[..];
         Ok(std::iter::from_fn(|| Progress::read(&mut rest)).collect())
@@ -465,6 +462,12 @@ mod tests {
         started.inspect_err(|error| eprintln!("SKIPPED: {error:#}")).ok()
     }
 
+    /// True if the programs follow a thread at its place.
+    fn has_place(tracer: &WaitTracer, tid: u32) -> bool {
+        let place = tracer.places.get(&(tid % PLACES).to_ne_bytes());
+        place.is_some_and(|it| it.starts_with(&(!tid).to_ne_bytes()))
+    }
+
     #[test]
     fn exited_thread_is_not_followed_under_its_id() {
         let Some(tracer) = tracer() else { return };
@@ -474,8 +477,9 @@ mod tests {
         // Without the program for exits, which would hide an entry that stays.
         assert_eq!(tracer.follow(vec![own, ended.id()]).expect("bpf(2)"), 1);
         assert_eq!(tracer.follow(vec![own]).expect("bpf(2)"), 0, "it is followed");
+        assert_eq!(tracer.threads.get(&own.to_ne_bytes()), None, "it has a place");
         let has =
-            |tid: u32| tracer.has_place(tid) || tracer.threads.get(&tid.to_ne_bytes()).is_some();
+            |tid: u32| has_place(&tracer, tid) || tracer.threads.get(&tid.to_ne_bytes()).is_some();
         assert!(has(own) && !has(ended.id()));
     }
 
@@ -491,7 +495,7 @@ mod tests {
             .collect();
         tracer.places.set(&(own % PLACES).to_ne_bytes(), &place).expect("bpf(2)");
         assert_eq!(tracer.follow(vec![own]).expect("bpf(2)"), 1);
-        assert!(!tracer.has_place(own));
+        assert!(!has_place(&tracer, own));
         let progress = tracer.progress().expect("bpf(2)");
         assert_eq!(progress.iter().filter(|thread| thread.tid == own).count(), 1);
     }
