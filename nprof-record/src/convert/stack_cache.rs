@@ -5,7 +5,6 @@
 
 use std::rc::{Rc, Weak};
 
-use nprof_object::RuntimeAddress;
 use nprof_stream::{Mark, NodeId};
 use nprof_unwind::unwind::FrameAddress;
 
@@ -14,9 +13,12 @@ use crate::convert::address_space::AddressSpace;
 /// The number of stacks. Threads whose ids have the same remainder share one.
 const STACKS: u32 = 16;
 
-/// The first and the highest number of slots for edges, as powers of two. Each takes 32 bytes, so all fit
-/// into the processor's cache; programs with few nodes touch few pages.
-const EDGES_LOG: (u32, u32) = (10, 14);
+/// The first and the highest number of sets of edges, as powers of two: all fit into the processor's cache,
+/// and programs with few nodes touch few pages.
+const SETS_LOG: (u32, u32) = (8, 13);
+
+/// The number of edges of a set.
+const WAYS: usize = 4;
 
 /// The latest stacks of threads, and the edges of all of them.
 #[derive(Debug)]
@@ -32,30 +34,28 @@ fn caller_of_root(mark: Mark) -> NodeId {
     if mark == Mark::None { NodeId::NONE } else { NodeId(u32::MAX - u32::from(mark.number())) }
 }
 
-/// A call from the innermost frame of a node, in one state of an address space.
+/// A call from the innermost frame of a node.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
-    /// The number of that state; 0 if the edge is unused.
-    space: u64,
+    /// The addresses up to the callee.
+    path: PathHash,
     /// A node, or [`caller_of_root`].
     caller: NodeId,
     callee: NodeId,
-    /// The address of the callee's frame.
-    address: FrameAddress,
 }
 
 impl Edge {
-    const UNUSED: Self = Self {
-        space: 0,
-        caller: NodeId::NONE,
-        callee: NodeId::NONE,
-        address: FrameAddress::Instruction(RuntimeAddress(0)),
-    };
+    /// An edge from an id that no caller has.
+    const UNUSED: Self = Self { path: PathHash(0), caller: NodeId(u32::MAX), callee: NodeId::NONE };
 }
 
-/// A hash of the addresses from the root to a frame. It finds the edge to the frame's node: with that of
-/// its caller in place of it, the processor would have to load one edge before it can load the next.
-#[derive(Clone, Copy, Debug)]
+/// A hash of the addresses from the root to a frame, in one state of an address space. It finds the edge to
+/// the frame's node: with that of its caller in place of it, the processor would have to load one edge before
+/// it can load the next.
+///
+/// Two paths from the same caller have the same hash with a probability of 2^-64, and never if they differ
+/// in their last address alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PathHash(u64);
 
 impl PathHash {
@@ -66,45 +66,72 @@ impl PathHash {
 
     /// Returns the hash with the address of a callee.
     fn callee(self, address: FrameAddress) -> Self {
-        // Fibonacci hashing: the upper bits depend on all bits of the key.
-        Self((self.0.rotate_left(26) ^ address.value().0).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        // No code of a user has the highest bit.
+        let key = address.value().0 ^ u64::from(address.is_return()) << 63;
+        // Fibonacci hashing: the upper bits depend on all bits of the key. It is reversible.
+        Self((self.0.rotate_left(26) ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
+/// Edges with similar hashes, the latest first. They share a line of the processor's cache.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct EdgeSet([Edge; WAYS]);
+
+impl EdgeSet {
+    const UNUSED: Self = Self([Edge::UNUSED; WAYS]);
+
+    fn add(&mut self, edge: Edge) {
+        self.0.rotate_right(1);
+        self.0[0] = edge;
     }
 }
 
 /// The edges of all stacks, by their hashes; one replaces another.
 #[derive(Debug, Default)]
 struct Edges {
-    /// A power of two of slots. Empty before the first edge.
-    slots: Vec<Edge>,
-    /// The number of edges that were added to these slots.
+    /// A power of two of sets. Empty before the first edge.
+    sets: Vec<EdgeSet>,
+    /// The number of edges that were added.
     added: usize,
 }
 
 impl Edges {
-    /// Returns the edge in the slot of a stack.
-    fn get(&self, path: PathHash) -> Option<&Edge> {
-        self.slots.get(self.index(path))
+    /// Returns the callee of the edge of a stack from a caller.
+    fn callee(&self, path: PathHash, caller: NodeId) -> Option<NodeId> {
+        let set = self.sets.get(self.index(path))?;
+        let edge = set.0.iter().find(|edge| (edge.path, edge.caller) == (path, caller))?;
+        Some(edge.callee)
     }
 
-    /// Adds an edge. More slots begin empty: the edges that are still met are soon added again.
-    fn add(&mut self, path: PathHash, edge: Edge) {
-        let (first, highest) = EDGES_LOG;
-        if self.added >= self.slots.len() / 2 && self.slots.len() < 1 << highest {
-            let slots = (self.slots.len() * 2).max(1 << first);
-            *self = Self { slots: vec![Edge::UNUSED; slots], added: 0 };
+    fn add(&mut self, edge: Edge) {
+        let (first, highest) = SETS_LOG;
+        if self.added >= self.sets.len() * WAYS / 2 && self.sets.len() < 1 << highest {
+            self.grow((self.sets.len() * 2).max(1 << first));
         }
-        self.added += 1;
-        let index = self.index(path);
-        self.slots[index] = edge;
+        if self.callee(edge.path, edge.caller) != Some(edge.callee) {
+            self.added += 1;
+            let index = self.index(edge.path);
+            self.sets[index].add(edge);
+        }
+    }
+
+    fn grow(&mut self, sets: usize) {
+        let before = std::mem::replace(&mut self.sets, vec![EdgeSet::UNUSED; sets]);
+        let used = |edge: &&Edge| edge.caller != Edge::UNUSED.caller;
+        for edge in before.iter().flat_map(|set| set.0.iter().rev()).filter(used) {
+            let index = self.index(edge.path);
+            self.sets[index].add(*edge);
+        }
     }
 
     fn clear(&mut self) {
-        self.slots.fill(Edge::UNUSED);
+        self.sets.fill(EdgeSet::UNUSED);
     }
 
     fn index(&self, path: PathHash) -> usize {
         // The upper bits of the product are the best.
-        (path.0 >> 32) as usize & self.slots.len().wrapping_sub(1)
+        (path.0 >> 32) as usize & self.sets.len().wrapping_sub(1)
     }
 }
 
@@ -206,9 +233,7 @@ impl StackCache {
         let latest = self.of(known.tid, &known.maps);
         latest.update(known.mark, addresses, known.addresses, nodes);
         let latest = &self.stacks[(known.tid % STACKS) as usize];
-        for (path, edge) in latest.edges_from(known.addresses) {
-            self.edges.add(path, edge);
-        }
+        latest.edges_from(known.addresses).for_each(|edge| self.edges.add(edge));
     }
 
     /// Drops all nodes, for a new epoch.
@@ -261,12 +286,8 @@ impl LatestStack {
         let mut path = self.path();
         for &address in addresses.iter().rev().skip(self.nodes.len()) {
             path = path.callee(address);
-            let edge = edges.get(path);
-            let is_same = |edge: &&Edge| {
-                (edge.space, edge.caller, edge.address) == (self.space, caller, address)
-            };
-            let Some(edge) = edge.filter(is_same) else { return };
-            caller = edge.callee;
+            let Some(callee) = edges.callee(path, caller) else { return };
+            caller = callee;
             self.addresses.push(address);
             self.nodes.push(caller);
             self.paths.push(path);
@@ -278,12 +299,13 @@ impl LatestStack {
         self.paths.last().copied().unwrap_or_else(|| PathHash::root(self.space, self.caller(0)))
     }
 
-    /// Returns the edges to the nodes from the number `first` on, with the hashes of their stacks.
-    fn edges_from(&self, first: usize) -> impl Iterator<Item = (PathHash, Edge)> {
-        let callees = self.addresses.iter().zip(&self.nodes).zip(&self.paths);
-        callees.enumerate().skip(first).map(|(position, ((&address, &callee), &path))| {
-            let caller = self.caller(position);
-            (path, Edge { space: self.space, caller, callee, address })
+    /// Returns the edges to the nodes from the number `first` on.
+    fn edges_from(&self, first: usize) -> impl Iterator<Item = Edge> {
+        let callees = self.nodes.iter().zip(&self.paths).enumerate().skip(first);
+        callees.map(|(position, (&callee, &path))| Edge {
+            path,
+            caller: self.caller(position),
+            callee,
         })
     }
 
@@ -310,7 +332,7 @@ impl LatestStack {
 mod tests {
     use super::*;
     use crate::convert::address_space::Mapping;
-    use nprof_object::ImageOffset;
+    use nprof_object::{ImageOffset, RuntimeAddress};
 
     /// Returns a stack, leaf first.
     fn stack(addresses: &[u64]) -> Vec<FrameAddress> {
@@ -352,6 +374,32 @@ mod tests {
         assert_eq!(known(&mut cache, &maps, &[2, 1]), (2, 20));
         assert_eq!(known(&mut cache, &maps, &[1, 2]), (0, 0), "another root");
         assert_eq!(known(&mut cache, &maps, &[5, 4, 2, 1]), (4, 50), "from the root on");
+    }
+
+    #[test]
+    fn edges_are_known_after_the_cache_has_grown() {
+        let (mut cache, maps) = (StackCache::default(), Rc::default());
+        add(&mut cache, &maps, Mark::None, &[1], &[1]);
+        let stacks = 1..(WAYS as u32) << (SETS_LOG.1 - 2);
+        for leaf in stacks.clone() {
+            add(&mut cache, &maps, Mark::None, &[u64::from(leaf) * 16, 1], &[1 + leaf]);
+        }
+        let mut node = |leaf: u32| known(&mut cache, &maps, &[u64::from(leaf) * 16, 1]);
+        let found = stacks.clone().filter(|&leaf| node(leaf) == (2, 1 + leaf)).count();
+        // A set with more than four loses some: 1 of 25 edges each time that half of all are in use.
+        assert!(found * 10 > stacks.len() * 9, "{found} of {}", stacks.len());
+    }
+
+    #[test]
+    fn return_address_is_known_apart_from_the_instruction() {
+        let (mut cache, maps) = (StackCache::default(), Rc::default());
+        add(&mut cache, &maps, Mark::None, &[2, 1], &[10, 20]);
+        // The latest stack shall not have it.
+        add(&mut cache, &maps, Mark::None, &[9], &[90]);
+        let mut addresses = stack(&[2, 1]);
+        addresses[0] = FrameAddress::Instruction(RuntimeAddress(2));
+        let known = cache.known_part(7, maps, Mark::None, &addresses);
+        assert_eq!((known.addresses, known.node), (1, NodeId(10)));
     }
 
     #[test]
