@@ -42,6 +42,51 @@ impl SharedArray for Rc<SharedWords> {
     }
 }
 
+/// The number of walks of a window, see [`UnneededPart`].
+const WINDOW_WALKS: u32 = 1000;
+
+/// The part of a stack that none of the last walks needed, one to two windows of them. The rings are
+/// drained twice a second: a program may have many other stacks until the next hint.
+#[derive(Clone, Copy, Debug, Default)]
+struct UnneededPart {
+    /// That of the last window. `None` before its end.
+    last: Option<(u64, u64)>,
+    /// That of this window, with its number of walks so far.
+    current: (u64, u64),
+    walks: u32,
+}
+
+impl UnneededPart {
+    /// Adds a walk of a stack from `sp` up that did not need `gap`. Returns the part.
+    fn add(&mut self, sp: u64, gap: (u64, u64)) -> (u64, u64) {
+        self.current = if self.walks == 0 { gap } else { narrowed(self.current, sp, gap) };
+        let part = self.last.map_or(self.current, |last| common(last, self.current));
+        self.walks += 1;
+        if self.walks == WINDOW_WALKS {
+            (self.last, self.walks) = (Some(self.current), 0);
+        }
+        part
+    }
+}
+
+/// Returns the part of a gap that a walk of a stack from `sp` up does not need, either, given its own gap.
+fn narrowed(known: (u64, u64), sp: u64, gap: (u64, u64)) -> (u64, u64) {
+    // It says nothing of the memory below.
+    if known.1 <= sp {
+        return known;
+    }
+    match common(known, gap) {
+        (0, 0) => common(known, (0, sp)),
+        part => part,
+    }
+}
+
+/// Returns the part that two gaps have in common; (0, 0) if there is none.
+fn common(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    let (start, end) = (one.0.max(other.0), one.1.min(other.1));
+    if start < end { (start, end) } else { (0, 0) }
+}
+
 /// The part of a thread's stack that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyNeed {
@@ -68,6 +113,7 @@ struct Thread {
     /// Its id as the program knows it.
     id: u32,
     need: CopyNeed,
+    unneeded: UnneededPart,
 }
 
 impl Thread {
@@ -124,7 +170,11 @@ impl<W: SharedArray> CopyHints<W> {
         if id == 0 && !self.threads.contains_key(&tid) {
             return;
         }
-        let before = self.entry(tid, id).need;
+        let thread = self.entry(tid, id);
+        let before = thread.need;
+        let is_complete = mark == Mark::None;
+        let gap =
+            if is_complete { thread.unneeded.add(sp, read_range.gap) } else { read_range.gap };
         let end = extra_stack.segments.end();
         let need = match (is_outside_copy(mark), before) {
             (true, _) if end >= sp.saturating_add(self.max_copy_bytes) => {
@@ -138,10 +188,8 @@ impl<W: SharedArray> CopyHints<W> {
             (true, CopyNeed::Everything(0)) => CopyNeed::TooMuch(RETRY_SAMPLES),
             (true, _) => CopyNeed::Unknown,
             // A walk that failed for another reason may get further the next time.
-            (false, CopyNeed::Range(known)) if mark != Mark::None && known.end > read_range.end => {
-                before
-            }
-            _ => CopyNeed::Range(read_range),
+            (false, CopyNeed::Range(known)) if !is_complete && known.end > read_range.end => before,
+            _ => CopyNeed::Range(StackReadRange { gap, ..read_range }),
         };
         // More was copied than the hint says: another thread has overwritten the words.
         let is_overwritten =
@@ -225,7 +273,11 @@ impl<W: SharedArray> CopyHints<W> {
                 self.words.set(thread.words().0, 0);
             }
         }
-        let thread = self.threads.entry(tid).or_insert(Thread { id, need: CopyNeed::Unknown });
+        let thread = self.threads.entry(tid).or_insert(Thread {
+            id,
+            need: CopyNeed::Unknown,
+            unneeded: UnneededPart::default(),
+        });
         if id != 0 {
             thread.id = id;
         }

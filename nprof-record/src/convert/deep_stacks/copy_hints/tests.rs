@@ -59,6 +59,28 @@ fn range_of_last_walk_is_published() {
     assert_eq!(published(&hints, 9).0, 0, "it was not enough");
 }
 
+#[test]
+fn gap_excludes_the_needs_of_all_recent_walks() {
+    let mut hints = CopyHints::new(Kept::default(), REACH, true);
+    let bytes = vec![0; 0x8000];
+    let mut walk = |sp: u64, gap: (u64, u64)| {
+        hints.update(7, sp, &copied(&bytes), Mark::None, StackReadRange { end: SP + 0x9000, gap });
+        let [start, end] = published(&hints, 9).2;
+        (start, end)
+    };
+    let (one, other, both) =
+        ((SP + 0x1000, SP + 0x7000), (SP + 0x3000, SP + 0x8000), (SP + 0x3000, SP + 0x7000));
+    assert_eq!(walk(SP, one), one);
+    assert_eq!(walk(SP, other), both, "the first may come again");
+    assert_eq!(walk(SP + 0x8000, (0, 0)), both, "its stack is above");
+    assert_eq!(walk(SP + 0x6000, (0, 0)), (SP + 0x3000, SP + 0x6000));
+    assert_eq!(walk(SP, one), (SP + 0x3000, SP + 0x6000));
+    // The walks before are long ago.
+    let last = (0..2 * WINDOW_WALKS).map(|_| walk(SP, one)).last();
+    assert_eq!(last, Some(one));
+    assert_eq!(walk(SP, (0, 0)), (0, 0));
+}
+
 /// Updates the hints after an incomplete sample of which `bytes` were copied.
 fn incomplete(hints: &mut CopyHints<Kept>, extra_stack: &ExtraStack<'_>) {
     hints.update(7, SP, extra_stack, Mark::PageAbsent, read_range(SP + 0x40));
