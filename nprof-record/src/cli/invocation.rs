@@ -327,6 +327,9 @@ impl Invocation<'_> {
         if let Some(rings) = &rings {
             rings.enable_stack_copies(&mut converter);
         }
+        if let Some((number, _)) = self.plan.clock() {
+            converter.set_clock(EventId(number as u32 + 1));
+        }
         if let Some(events) = value_events(&self.plan)? {
             converter.set_value_events(events);
         }

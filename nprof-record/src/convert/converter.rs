@@ -11,7 +11,7 @@ use crate::convert::counts::{Counts, Sum};
 use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
 use crate::convert::generated_code::GeneratedCode;
-use crate::convert::process_tree::ProcessTree;
+use crate::convert::process_tree::{ProcessEnd, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
 use crate::convert::value_events::ValueEvents;
 use crate::convert::waits::{TimeSums, WaitState};
@@ -40,6 +40,8 @@ pub(crate) struct Converter<S> {
     events: Vec<nprof_stream::Event>,
     tree: ProcessTree,
     resolver: StackResolver,
+    /// The event whose samples are the CPU time of processes; none without one.
+    clock: EventId,
     /// The events that are sampled by the value of a field.
     by_value: ValueEvents,
     /// The state of the events of the preloaded library; `None` without them.
@@ -220,6 +222,7 @@ impl<S: Sink> Converter<S> {
             events,
             tree,
             resolver: StackResolver::new(depth),
+            clock: EventId::NONE,
             by_value: ValueEvents::default(),
             allocations: None,
             reads_proc: false,
@@ -264,6 +267,11 @@ impl<S: Sink> Converter<S> {
         self.resolver.frames.images.kept.take()
     }
 
+    /// Sums the samples of an event as the CPU time of processes.
+    pub(crate) fn set_clock(&mut self, event: EventId) {
+        self.clock = event;
+    }
+
     /// Samples events by the value of a field.
     pub(crate) fn set_value_events(&mut self, events: ValueEvents) {
         self.by_value = events;
@@ -294,6 +302,11 @@ impl<S: Sink> Converter<S> {
     /// Returns the ids of the live processes that are followed.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
         self.tree.processes()
+    }
+
+    /// Returns the ends of processes since the last call.
+    pub(crate) fn take_ended(&mut self) -> Vec<ProcessEnd> {
+        self.tree.take_ended()
     }
 
     /// True if samples need facts that may change soon after them.

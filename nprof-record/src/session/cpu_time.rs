@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::convert::process_tree::ProcessEnd;
 use crate::event::CpuMode;
 use crate::os::procfs::{self, Stat};
 use crate::session::process_times::{Listing, ProcessTimes, Reading};
@@ -43,6 +44,9 @@ pub(crate) struct CpuTimeMeter {
     listed_ns: u64,
     /// The CPU time that the command used outside of its control group, in ns.
     outside_ns: u64,
+    /// The CPU time from the beginning to the end, as far as it is not in `processes`, in ns. None if it
+    /// is unknown.
+    whole_ns: Option<u64>,
 }
 
 /// A reading of all processes, in ns.
@@ -97,6 +101,7 @@ impl CpuTimeMeter {
             polled: Poll::default(),
             listed_ns: began,
             outside_ns: 0,
+            whole_ns: None,
         };
         // CPUs and groups are measured as a whole, without their processes.
         let is_by_process = meter.cpu_time_scope == CpuTimeScope::Processes;
@@ -185,30 +190,42 @@ impl CpuTimeMeter {
         self.outside_ns
     }
 
-    /// Returns the CPU time since the beginning in ns, given the live processes. None if it cannot
-    /// be read.
-    pub(crate) fn read(&mut self, living: impl Iterator<Item = u32>) -> Option<u64> {
+    /// Takes the ends of followed processes by their records.
+    pub(crate) fn note_records(&mut self, ended: Vec<ProcessEnd>) {
+        if self.cpu_time_scope == CpuTimeScope::Processes {
+            ended.into_iter().for_each(|end| self.processes.note_records(end));
+        }
+    }
+
+    /// Reads the CPU time at the end, given the live processes.
+    pub(crate) fn end(&mut self, living: impl Iterator<Item = u32>) {
         let elapsed = sys::monotonic_ns().saturating_sub(self.began);
-        match &self.cpu_time_scope {
-            CpuTimeScope::Cgroup(path) => {
-                let inside = used_by_group(path, self.scope)?.saturating_sub(self.before?);
-                Some(inside.saturating_add(self.outside_ns))
-            }
+        self.whole_ns = match &self.cpu_time_scope {
+            CpuTimeScope::Cgroup(path) => used_by_group(path, self.scope)
+                .zip(self.before)
+                .map(|(now, before)| now.saturating_sub(before).saturating_add(self.outside_ns)),
             // Elapsed time without idle time covers both modes.
             CpuTimeScope::Cpus(_) if self.scope != CpuMode::Both => None,
-            CpuTimeScope::Cpus(cpus) => {
-                let idle = idle(cpus)?.saturating_sub(self.before?);
-                // Idle time counts in clock ticks, so it may exceed a short elapsed time.
-                Some((elapsed * cpus.len() as u64).saturating_sub(idle))
-            }
+            // Idle time counts in clock ticks, so it may exceed a short elapsed time.
+            CpuTimeScope::Cpus(cpus) => idle(cpus).zip(self.before).map(|(now, before)| {
+                (elapsed * cpus.len() as u64).saturating_sub(now.saturating_sub(before))
+            }),
             CpuTimeScope::Processes => {
                 let living: Vec<u32> = living.collect();
                 self.read_processes(sys::monotonic_ns(), living.iter().copied(), Listing::All);
                 // There may be more than are read again and again.
                 let others = living.into_iter().filter(|&pid| !self.processes.has(pid));
                 let others = others.filter_map(|pid| read_process(pid, self.scope));
-                self.processes.sum_ns(others.map(|reading| reading.total_ns))
+                Some(others.map(|reading| reading.total_ns).sum())
             }
+        };
+    }
+
+    /// Returns the CPU time from the beginning to the end in ns. None if it cannot be read.
+    pub(crate) fn used_ns(&self) -> Option<u64> {
+        match self.cpu_time_scope {
+            CpuTimeScope::Processes => self.processes.sum_ns(self.whole_ns),
+            _ => self.whole_ns,
         }
     }
 }
@@ -324,7 +341,8 @@ mod tests {
         while sys::own_usage().user_ns < before.user_ns + 5_000_000 {
             std::hint::black_box(0);
         }
-        let used = meter.read([pid].into_iter()).expect("ours");
+        meter.end([pid].into_iter());
+        let used = meter.used_ns().expect("ours");
         assert!(used >= 4_000_000, "{used}");
     }
 
@@ -374,6 +392,7 @@ mod tests {
         let before = Reading { total_ns: 10, ..Reading::default() };
         meter.processes.add_existing(u32::MAX, before, true);
         meter.ended(u32::MAX, Usage { user_ns: 30, kernel_ns: 20, peak_bytes: 0 });
-        assert_eq!(meter.read(std::iter::empty()), Some(40));
+        meter.end(std::iter::empty());
+        assert_eq!(meter.used_ns(), Some(40));
     }
 }

@@ -4,10 +4,14 @@
 //! the children it has waited for. The times of some processes are in no parent: of daemons, for which
 //! no followed process waits, and of children of a process that ignores SIGCHLD. So processes are read
 //! again and again, and the time that one used until its last reading counts, unless its parent has it.
+//! A parent may exit, too, before it was read again: then the time between the last reading of a child
+//! and its exit is that of its samples.
 
 use std::cmp::Reverse;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::convert::process_tree::ProcessEnd;
 
 /// A time that a parent lacks of its children counts from this length on: /proc states the times of
 /// children in clock ticks, for user code and the kernel apart.
@@ -26,6 +30,9 @@ const NEW_MAX: usize = 8192;
 /// The most processes that one reading adds, and the most of which it reads more than the clock for
 /// the sake of their children: each takes 12 us.
 const LISTED_MAX: usize = 256;
+
+/// The most gone processes above another. Ids that are used again could form a cycle.
+const GENERATIONS_MAX: usize = 64;
 
 /// The parent of an orphan, until it is read again: another process adopts it.
 const NO_PARENT: u32 = 0;
@@ -69,10 +76,27 @@ struct Known {
     last: Reading,
     /// The time of the last reading.
     read_ns: u64,
+    /// The time of the last reading in /proc, which has the children that it had waited for.
+    listed_ns: u64,
     /// The time of its end, if that was noted.
     ended_ns: Option<u64>,
+    /// Its end by its records, if they came before a reading has found that it is gone.
+    end: Option<ProcessEnd>,
     /// The CPU time of its children that have exited, as last read.
     exited_children_ns: u64,
+    /// The CPU time that samples show of children after they were last read, if they have exited since
+    /// `listed_ns`.
+    sampled_children_ns: u64,
+}
+
+/// A process that is gone, of which the records are still to come.
+#[derive(Clone, Copy, Debug)]
+struct Gone {
+    parent: u32,
+    /// The CPU time that it has used itself since the beginning, as last read, or the highest number if the
+    /// rest is estimated.
+    own_ns: u64,
+    listed_ns: u64,
 }
 
 impl Known {
@@ -83,21 +107,49 @@ impl Known {
         if missing >= MISSING_MIN_NS { missing } else { 0 }
     }
 
+    /// True if it existed at the beginning, and is followed.
+    fn is_attached(&self) -> bool {
+        self.is_followed && self.before.total_ns > 0
+    }
+
+    /// Returns the CPU time that it has used itself since the beginning, as last read.
+    fn own_ns(&self) -> u64 {
+        let own_ns = |reading: Reading| reading.total_ns.saturating_sub(reading.children_ns);
+        own_ns(self.last).saturating_sub(own_ns(self.before))
+    }
+
     /// Returns the CPU time that an attached process has probably used in the `unread_ns` before its exit:
     /// as much as in the `read_ns` from the beginning to its last reading, relative to their length. A
     /// later process may have exited long before this was noticed.
     fn unread_ns(&self, unread_ns: u64, read_ns: u64) -> u64 {
-        let is_attached = self.is_followed && self.before.total_ns > 0;
-        let used_ns = self.last.total_ns.saturating_sub(self.before.total_ns);
         let unread_ns = unread_ns.min(read_ns);
-        let estimate = u128::from(used_ns) * u128::from(unread_ns) / u128::from(read_ns.max(1));
-        if is_attached { u64::try_from(estimate).unwrap_or(0) } else { 0 }
+        let estimate =
+            u128::from(self.own_ns()) * u128::from(unread_ns) / u128::from(read_ns.max(1));
+        if self.is_attached() { u64::try_from(estimate).unwrap_or(0) } else { 0 }
     }
 
     /// Returns its part in the sum while it lives.
     fn part(&self) -> i128 {
         let used = i128::from(self.last.total_ns) - i128::from(self.before.total_ns);
-        if self.is_followed { used + i128::from(self.missing_ns()) } else { 0 }
+        let missing = i128::from(self.missing_ns()) + i128::from(self.sampled_children_ns);
+        if self.is_followed { used + missing } else { 0 }
+    }
+
+    /// Takes a reading at `now_ns`, in /proc if `is_listed`.
+    fn note_reading(&mut self, reading: Reading, now_ns: u64, is_listed: bool) {
+        (self.last, self.read_ns) = (reading, now_ns);
+        if is_listed {
+            // It has waited for them, and so has their whole time.
+            (self.listed_ns, self.sampled_children_ns) = (now_ns, 0);
+        }
+    }
+
+    /// Returns the state that its records need once it is gone. If it `has_parent`, its time is not
+    /// estimated.
+    fn gone(&self, has_parent: bool) -> Gone {
+        let is_estimated = self.is_attached() && !has_parent;
+        let own_ns = if is_estimated { u64::MAX } else { self.own_ns() };
+        Gone { parent: self.last.parent, own_ns, listed_ns: self.listed_ns }
     }
 }
 
@@ -105,6 +157,7 @@ impl Known {
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTimes {
     processes: FxHashMap<u32, Known>,
+    gone: FxHashMap<u32, Gone>,
     /// The number of processes that existed at the beginning.
     existing: usize,
     /// The time of the beginning.
@@ -126,8 +179,14 @@ impl ProcessTimes {
     /// is, which will have all of its time after waiting for it.
     pub(crate) fn add_existing(&mut self, pid: u32, reading: Reading, is_followed: bool) {
         let read_ns = self.began_ns;
-        let known =
-            Known { is_followed, before: reading, last: reading, read_ns, ..Known::default() };
+        let known = Known {
+            is_followed,
+            before: reading,
+            last: reading,
+            read_ns,
+            listed_ns: read_ns,
+            ..Known::default()
+        };
         // A process can be both followed and the child of one.
         self.processes.entry(pid).or_insert(known);
         self.existing = self.processes.len();
@@ -154,7 +213,7 @@ impl ProcessTimes {
             };
             let before = Some(known.last).filter(|before| before.needs_only_clock() && !is_listed);
             match read(pid, before).filter(|now| now.start_ticks == known.last.start_ticks) {
-                Some(now) => (known.last, known.read_ns) = (now, now_ns),
+                Some(now) => known.note_reading(now, now_ns, before.is_none()),
                 None => exited.push((Reverse(known.last.start_ticks), Reverse(pid))),
             }
         }
@@ -170,8 +229,14 @@ impl ProcessTimes {
             if let Some(last) = read(pid, None) {
                 let start_ticks = last.start_ticks;
                 let before = Reading { start_ticks, ..Reading::default() };
-                let known =
-                    Known { is_followed: true, before, last, read_ns: now_ns, ..Known::default() };
+                let known = Known {
+                    is_followed: true,
+                    before,
+                    last,
+                    read_ns: now_ns,
+                    listed_ns: now_ns,
+                    ..Known::default()
+                };
                 self.processes.insert(pid, known);
             }
         }
@@ -182,6 +247,44 @@ impl ProcessTimes {
     pub(crate) fn note_end(&mut self, pid: u32, now_ns: u64) {
         if let Some(known) = self.processes.get_mut(&pid) {
             known.ended_ns = Some(now_ns);
+        }
+    }
+
+    /// Takes the end of a followed process by its records. Ends come in the order of time.
+    pub(crate) fn note_records(&mut self, end: ProcessEnd) {
+        match (self.gone.remove(&end.pid), self.processes.get_mut(&end.pid)) {
+            (Some(gone), _) => self.add_sampled(end, Some(gone)),
+            (None, Some(known)) => known.end = Some(end),
+            // It has lived too short to be read.
+            (None, None) => self.add_sampled(end, None),
+        }
+    }
+
+    /// Adds the CPU time that samples show of a process after its last reading to the next one above it
+    /// that is not gone, unless that, or one between them, was read after it had waited.
+    fn add_sampled(&mut self, end: ProcessEnd, gone: Option<Gone>) {
+        let mut above = gone.map_or(end.parent, |gone| gone.parent);
+        let read_ns = gone.map_or(0, |gone| gone.own_ns);
+        let sampled_ns = end.sampled_ns.saturating_sub(read_ns);
+        let mut is_in_sum = gone.is_some();
+        for _ in 0..GENERATIONS_MAX {
+            if let Some(known) = self.processes.get_mut(&above).filter(|known| known.is_followed) {
+                if known.listed_ns < end.time_ns {
+                    known.sampled_children_ns =
+                        known.sampled_children_ns.saturating_add(sampled_ns);
+                }
+                return;
+            }
+            match self.gone.get(&above) {
+                Some(parent) if parent.listed_ns < end.time_ns => above = parent.parent,
+                Some(_) => return,
+                None => break,
+            }
+            is_in_sum = true;
+        }
+        // The parent of a process that was never read may have been waited for by a followed one.
+        if is_in_sum {
+            self.exited += i128::from(sampled_ns);
         }
     }
 
@@ -201,6 +304,14 @@ impl ProcessTimes {
     fn note_exit(&mut self, pid: u32, now_ns: u64) {
         let Some(known) = self.processes.remove(&pid) else { return };
         let total_ns = known.last.total_ns.saturating_add(known.missing_ns());
+        if known.is_followed {
+            let parent = self.processes.get(&known.last.parent);
+            let gone = known.gone(parent.is_some_and(|parent| parent.is_followed));
+            match known.end {
+                Some(end) => self.add_sampled(end, Some(gone)),
+                None => self.note_gone(pid, gone),
+            }
+        }
         // What a parent has may include the part before the beginning, and that of a process that is
         // not followed.
         let outside = if known.is_followed { known.before.total_ns } else { total_ns };
@@ -208,14 +319,25 @@ impl ProcessTimes {
         let parent = self.processes.get_mut(&known.last.parent);
         if let Some(parent) = parent.filter(|parent| parent.is_followed) {
             parent.exited_children_ns = parent.exited_children_ns.saturating_add(total_ns);
+            let sampled_ns = &mut parent.sampled_children_ns;
+            *sampled_ns = sampled_ns.saturating_add(known.sampled_children_ns);
             return;
         }
         let ended_ns = known.ended_ns.unwrap_or(now_ns);
         let unread_ns = ended_ns.saturating_sub(known.read_ns);
         let read_ns = known.read_ns.saturating_sub(self.began_ns);
         self.exited += i128::from(total_ns) + i128::from(known.unread_ns(unread_ns, read_ns));
+        self.exited += i128::from(known.sampled_children_ns);
         let elapsed_ns = now_ns.saturating_sub(self.began_ns);
         self.is_unknown |= unread_ns > UNREAD_MAX_NS && unread_ns > elapsed_ns / UNREAD_SHARE;
+    }
+
+    fn note_gone(&mut self, pid: u32, gone: Gone) {
+        // Records may be lost.
+        if self.gone.len() >= NEW_MAX {
+            self.gone.clear();
+        }
+        self.gone.insert(pid, gone);
     }
 
     /// Replaces the times of the command, which has exited: `total_ns` has the children that it
@@ -233,11 +355,11 @@ impl ProcessTimes {
         self.processes.get(&pid).map(|known| known.last)
     }
 
-    /// Returns the CPU time since the beginning in ns, with that of the processes in `others`. None if
-    /// it is unknown.
-    pub(crate) fn sum_ns(&self, others: impl Iterator<Item = u64>) -> Option<u64> {
+    /// Returns the CPU time since the beginning in ns, with that of other processes. None if it is
+    /// unknown.
+    pub(crate) fn sum_ns(&self, others_ns: Option<u64>) -> Option<u64> {
         let parts = self.processes.values().map(Known::part);
-        let sum = self.exited + parts.sum::<i128>() + others.map(i128::from).sum::<i128>();
+        let sum = self.exited + parts.sum::<i128>() + i128::from(others_ns?);
         (!self.is_unknown).then(|| u64::try_from(sum.max(0)).unwrap_or(u64::MAX))
     }
 
@@ -270,7 +392,7 @@ mod tests {
             let living: Vec<u32> = self.0.keys().copied().filter(|&pid| pid >= 10).collect();
             let read = |pid, _| self.0.get(&pid).copied();
             times.read(now_ms * MS, Listing::All, living.into_iter(), read);
-            times.sum_ns(std::iter::empty()).map(|ns| ns / MS)
+            times.sum_ns(Some(0)).map(|ns| ns / MS)
         }
 
         /// Reads as [`Machine::read`], where it suffices by clocks.
@@ -279,8 +401,19 @@ mod tests {
                 let now = *self.0.get(&pid)?;
                 Some(before.map_or(now, |before| Reading { total_ns: now.total_ns, ..before }))
             });
-            times.sum_ns(std::iter::empty()).map(|ns| ns / MS)
+            times.sum_ns(Some(0)).map(|ns| ns / MS)
         }
+    }
+
+    /// Notes the records of the end of a process.
+    fn note_records(times: &mut ProcessTimes, pid: u32, parent: u32, at_ms: u64, sampled_ms: u64) {
+        let (time_ns, sampled_ns) = (at_ms * MS, sampled_ms * MS);
+        times.note_records(ProcessEnd { pid, parent, time_ns, sampled_ns });
+    }
+
+    /// Returns the sum in ms.
+    fn sum(times: &ProcessTimes) -> Option<u64> {
+        times.sum_ns(Some(0)).map(|ns| ns / MS)
     }
 
     /// Returns the times of an attached process 10, which has used 1000 ms before.
@@ -483,11 +616,120 @@ mod tests {
     }
 
     #[test]
+    fn samples_of_child_count_if_it_ends_unread_with_its_parent() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 60, 0);
+        machine.read(&mut times, 100);
+        machine.0.clear();
+        assert_eq!(machine.read(&mut times, 200), Some(60));
+        note_records(&mut times, 11, 10, 190, 140);
+        // It was never read.
+        note_records(&mut times, 12, 10, 195, 30);
+        note_records(&mut times, 10, 0, 196, 0);
+        assert_eq!(sum(&times), Some(170));
+        // The same if the records come before the reading.
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 60, 0);
+        machine.read(&mut times, 100);
+        machine.0.clear();
+        note_records(&mut times, 11, 10, 190, 140);
+        note_records(&mut times, 12, 10, 195, 30);
+        note_records(&mut times, 10, 0, 196, 0);
+        assert_eq!(machine.read(&mut times, 200), Some(170));
+    }
+
+    #[test]
+    fn samples_of_attached_child_count_if_it_ends_unread_with_its_parent() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 100, 0);
+        times.add_existing(11, machine.0[&11], true);
+        machine.set(11, 10, 160, 0);
+        machine.read(&mut times, 100);
+        machine.0.clear();
+        assert_eq!(machine.read(&mut times, 200), Some(60));
+        note_records(&mut times, 11, 10, 190, 140);
+        assert_eq!(sum(&times), Some(140));
+    }
+
+    #[test]
+    fn samples_of_child_do_not_count_if_its_parent_was_read_after_waiting() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 60, 0);
+        machine.read(&mut times, 100);
+        machine.0.remove(&11);
+        // It has waited for 12, too, which was never read.
+        machine.set(10, 1, 1171, 470);
+        assert_eq!(machine.read(&mut times, 200), Some(171));
+        note_records(&mut times, 11, 10, 190, 145);
+        note_records(&mut times, 12, 10, 195, 35);
+        assert_eq!(sum(&times), Some(171));
+        machine.0.clear();
+        machine.read(&mut times, 200);
+        assert_eq!(sum(&times), Some(171));
+        // The same if the records come before the reading.
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 60, 0);
+        machine.read(&mut times, 100);
+        machine.0.remove(&11);
+        note_records(&mut times, 11, 10, 190, 145);
+        note_records(&mut times, 12, 10, 195, 35);
+        machine.set(10, 1, 1171, 470);
+        assert_eq!(machine.read(&mut times, 200), Some(171));
+    }
+
+    #[test]
+    fn samples_of_children_do_not_add_up_beside_one_that_was_not_waited_for() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 5000, 0);
+        machine.read(&mut times, 100);
+        machine.0.remove(&11);
+        for round in 2..20 {
+            note_records(&mut times, 100 + round as u32, 10, 100 * round - 50, 30);
+            machine.set(10, 1, 1000 + 30 * (round - 1), 300 + 30 * (round - 1));
+            machine.read(&mut times, 100 * round);
+        }
+        assert_eq!(sum(&times), Some(5000));
+    }
+
+    #[test]
+    fn samples_of_grandchild_count_if_all_above_it_end_unread() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 20, 0);
+        machine.set(12, 11, 50, 0);
+        machine.read(&mut times, 100);
+        machine.0.clear();
+        machine.read(&mut times, 200);
+        note_records(&mut times, 12, 11, 190, 90);
+        note_records(&mut times, 11, 10, 195, 25);
+        note_records(&mut times, 10, 0, 196, 0);
+        assert_eq!(sum(&times), Some(115));
+        // Their parent, which lives, has all of it.
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 20, 0);
+        machine.set(12, 11, 50, 0);
+        machine.read(&mut times, 100);
+        machine.0.retain(|&pid, _| pid == 10);
+        machine.set(10, 1, 1115, 415);
+        machine.read(&mut times, 200);
+        note_records(&mut times, 12, 11, 190, 95);
+        note_records(&mut times, 11, 10, 195, 30);
+        assert_eq!(sum(&times), Some(115));
+    }
+
+    #[test]
+    fn samples_of_process_without_known_parent_do_not_count() {
+        let (_, mut times) = attached();
+        // The command has waited for the parent 11, which was never read either.
+        note_records(&mut times, 12, 11, 190, 90);
+        assert_eq!(sum(&times), Some(0));
+    }
+
+    #[test]
     fn command_counts_by_its_usage_and_with_children_it_did_not_wait_for() {
         let mut machine = Machine::default();
         let mut times = ProcessTimes::new(0);
         times.end_command(10, 40 * MS);
-        assert_eq!(times.sum_ns(std::iter::once(7 * MS)), Some(47 * MS), "never read");
+        assert_eq!(times.sum_ns(Some(7 * MS)), Some(47 * MS), "never read");
         let mut times = ProcessTimes::new(0);
         machine.set(10, 1, 20, 0);
         machine.set(11, 10, 500, 0);

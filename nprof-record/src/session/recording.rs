@@ -191,8 +191,8 @@ impl Recording {
         self.sources.disable();
         let traced = self.last_waits();
         let disabled_ns = sys::monotonic_ns();
-        // Measured before the last drain, which takes time itself.
-        let (used_ns, outside_ns) = self.used_ns(progress.cpu_time.take());
+        // Read before the last drain, which takes time itself.
+        self.end_cpu_time(progress.cpu_time.as_mut());
         let sampled_ns = sys::monotonic_ns().saturating_sub(progress.begin_ns);
         let exited = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
         self.converter.exit =
@@ -208,6 +208,14 @@ impl Recording {
         self.sources.report_remaining_lost(&mut self.converter);
         self.note_interval(&mut progress);
         self.converter.finish();
+        let ended = self.converter.take_ended();
+        let (used_ns, outside_ns) = match &mut progress.cpu_time {
+            Some(cpu_time) => {
+                cpu_time.note_records(ended);
+                (cpu_time.used_ns(), cpu_time.outside_ns())
+            }
+            None => (None, 0),
+        };
         let measured =
             Measured { used_ns, outside_ns, sampled_ns, delay: progress.delays.main_cause() };
         Ok(self.end(reason, measured))
@@ -314,6 +322,10 @@ impl Recording {
                 continue;
             }
             let backlog = self.sources.drain(&mut self.converter, false);
+            let ended = self.converter.take_ended();
+            if let Some(cpu_time) = &mut progress.cpu_time {
+                cpu_time.note_records(ended);
+            }
             let timeout = match backlog {
                 Backlog::Sideband | Backlog::Samples if self.converter.has_deep_stacks() => {
                     DRAIN_TIMEOUT_DEEP
@@ -452,10 +464,9 @@ impl Recording {
         (sys::monotonic_ns() >= progress.end_ns).then_some(Reason::Duration)
     }
 
-    /// Returns the CPU time used since sampling began, of the modes that are sampled, and its part
-    /// outside of the command's control group.
-    fn used_ns(&self, cpu_time: Option<CpuTimeMeter>) -> (Option<u64>, u64) {
-        let Some(mut cpu_time) = cpu_time else { return (None, 0) };
+    /// Reads the CPU time used since sampling began, of the modes that are sampled.
+    fn end_cpu_time(&self, cpu_time: Option<&mut CpuTimeMeter>) {
+        let Some(cpu_time) = cpu_time else { return };
         // The clock of an exited command is gone; wait4(2) has reported its usage instead.
         let child = self.workload.child().filter(|child| child.ended().is_some());
         let ended = child.map(|child| child.pid as u32);
@@ -463,7 +474,7 @@ impl Recording {
             cpu_time.ended(ended.unwrap_or_default(), usage);
         }
         let living = self.converter.processes().filter(|&pid| Some(pid) != ended);
-        (cpu_time.read(living), cpu_time.outside_ns())
+        cpu_time.end(living);
     }
 }
 

@@ -38,6 +38,38 @@ int main(void) {
 }
 "#;
 
+/// Prints "ready", and works in a child once it gets a byte: 300 ms, prints "half", and 200 ms more. It
+/// ends with the child.
+const PARENT: &str = r#"
+#include <stdio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+static volatile long work;
+static double used(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+static void burn(double seconds) {
+    while (used() < seconds) for (int i = 0; i < 1000; i++) work += i;
+}
+int main(void) {
+    char begin;
+    puts("ready");
+    fflush(stdout);
+    if (read(0, &begin, 1) != 1) return 1;
+    if (fork() == 0) {
+        burn(0.3);
+        puts("half");
+        fflush(stdout);
+        burn(0.5);
+        return 0;
+    }
+    return wait(0) < 0;
+}
+"#;
+
 /// A program that is ended on drop, by closing its standard input.
 pub(crate) struct Running(Child);
 
@@ -45,16 +77,21 @@ impl Running {
     /// Starts the program and waits until it prints "ready".
     pub(crate) fn start(command: &mut Command) -> Self {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = spawned.expect("it runs");
-        let mut line = String::new();
-        let output = child.stdout.as_mut().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("UTF-8");
-        assert_eq!(line, "ready\n");
-        Self(child)
+        let mut running = Self(spawned.expect("it runs"));
+        running.wait_for_line("ready\n");
+        running
     }
 
     pub(crate) fn pid(&self) -> String {
         self.0.id().to_string()
+    }
+
+    /// Waits until it prints a line.
+    fn wait_for_line(&mut self, expected: &str) {
+        let mut line = String::new();
+        let output = self.0.stdout.as_mut().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("UTF-8");
+        assert_eq!(line, expected);
     }
 
     /// Writes to its standard input.
@@ -175,6 +212,37 @@ fn attached_recording_ends_when_process_exits() {
     let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Complete);
     assert_eq!(stream.end.expect("an end").reason, b"exit");
+}
+
+#[test]
+fn cpu_time_of_child_that_ends_with_its_parent_counts() {
+    if !can_record() {
+        return;
+    }
+    let directory = Directory::new("parent");
+    let Some(program) = directory.compile("gcc", PARENT, &["-O1"]) else { return };
+    let mut running = Running::start(&mut Command::new(program));
+    let file = directory.path("out");
+    let mut recording = recorder(&["-q", "-o", &file, "-p", &running.pid()]).spawn().expect("it");
+    while fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
+        std::thread::yield_now();
+    }
+    running.send(b"x");
+    running.wait_for_line("half\n");
+    // The recorder can read neither of them again.
+    let kill = |signal: &str| {
+        let sent = Command::new("kill").args([signal, &recording.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+    };
+    kill("-STOP");
+    drop(running);
+    kill("-CONT");
+    assert_eq!(recording.wait().expect("it ends").code(), Some(0));
+    let stream = Stream::from_file(&file);
+    // On a busy machine more than a second has passed: then the time is unknown.
+    if stream.end.as_ref().expect("an end").task_ns.is_some() {
+        assert!(stream.coverage() < 1.2, "{}", stream.coverage());
+    }
 }
 
 #[test]

@@ -14,7 +14,9 @@ impl<S: Sink> Converter<S> {
         event: EventId,
     ) {
         let Some((weight, count)) = self.by_value.weight(event, sample.weight) else { return };
-        let Some((task, node)) = self.locate(sample_id, sample) else { return };
+        let sampled_ns = if event == self.clock { weight } else { 0 };
+        let located = self.locate_with(sample_id, sample, sampled_ns);
+        let Some((task, node)) = located else { return };
         let mut extras = ExtrasBuilder::new();
         if self.stitched > 0 {
             extras.add("stitched", self.stitched.to_string().as_bytes());
@@ -42,6 +44,16 @@ impl<S: Sink> Converter<S> {
         sample_id: SampleId,
         sample: &record::Sample<'_>,
     ) -> Option<(TaskId, NodeId)> {
+        self.locate_with(sample_id, sample, 0)
+    }
+
+    /// The same for a sample that is CPU time of its process.
+    fn locate_with(
+        &mut self,
+        sample_id: SampleId,
+        sample: &record::Sample<'_>,
+        sampled_ns: u64,
+    ) -> Option<(TaskId, NodeId)> {
         let (mut task, process) = match self.tree.settled(sample_id.tid) {
             Some(settled) => settled,
             None => {
@@ -49,6 +61,7 @@ impl<S: Sink> Converter<S> {
                 self.tree.task_and_process(sample_id.tid)?
             }
         };
+        process.sampled_ns = process.sampled_ns.saturating_add(sampled_ns);
         let is_unreadable = process.is_unreadable;
         let mut mark = self.resolver.resolve(process, sample_id, sample);
         if mark == Mark::Unmapped && self.may_read_maps_again() {

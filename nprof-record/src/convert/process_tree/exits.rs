@@ -60,6 +60,11 @@ impl ProcessTree {
             return false;
         };
         task.life = life;
+        if let Life::Exited(time_ns) = life
+            && let Some(process) = self.processes.get_mut(&task.pid)
+        {
+            process.exited_ns = process.exited_ns.max(time_ns);
+        }
         self.exited[0].push((tid, task.serial));
         true
     }

@@ -7,5 +7,5 @@ mod tree;
 
 pub(crate) use exits::DoubtfulExit;
 pub(crate) use membership::Membership;
-pub(crate) use task::{PendingExec, Process};
+pub(crate) use task::{PendingExec, Process, ProcessEnd};
 pub(crate) use tree::{CommChange, ProcessTree};

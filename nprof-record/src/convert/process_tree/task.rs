@@ -74,6 +74,22 @@ pub(crate) struct Process {
     /// The code it generated at run time.
     pub(crate) jit: ProcessJit,
     pub(super) threads: usize,
+    /// The CPU time of its samples.
+    pub(crate) sampled_ns: u64,
+    /// The time of the last exit of a thread; 0 before the first.
+    pub(super) exited_ns: u64,
+}
+
+/// The end of a process, by its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProcessEnd {
+    pub(crate) pid: u32,
+    /// Its parent; 0 if that is unknown.
+    pub(crate) parent: u32,
+    /// The time of its exit; 0 if that is unknown.
+    pub(crate) time_ns: u64,
+    /// The CPU time of its samples.
+    pub(crate) sampled_ns: u64,
 }
 
 /// The end of time: no record of a mapping is later, so all are ignored until /proc was read.
@@ -98,6 +114,14 @@ impl Process {
             exec: None,
             jit,
             threads: 1,
+            sampled_ns: 0,
+            exited_ns: 0,
         }
+    }
+
+    /// Returns its end, if it has exited.
+    pub(super) fn end(&self, pid: u32) -> ProcessEnd {
+        let parent = self.parent.map_or(0, |(parent, _)| parent);
+        ProcessEnd { pid, parent, time_ns: self.exited_ns, sampled_ns: self.sampled_ns }
     }
 }

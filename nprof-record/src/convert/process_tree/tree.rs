@@ -12,7 +12,9 @@ use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::Mapping;
 use crate::convert::process_tree::membership::{Membership, UnknownTasks};
-use crate::convert::process_tree::task::{Life, NEVER_READ, PendingExec, Process, Task};
+use crate::convert::process_tree::task::{
+    Life, NEVER_READ, PendingExec, Process, ProcessEnd, Task,
+};
 use crate::image::jit::process_jit::ProcessJit;
 use crate::image::key::ImageIndex;
 use crate::os::procfs::ThreadInfo;
@@ -34,6 +36,8 @@ pub(crate) struct ProcessTree {
     serials: TaskSerial,
     /// The ids in the stream of tasks that have exited without an exit record.
     replaced: Vec<TaskId>,
+    /// The ends of the processes that were removed.
+    ended: Vec<ProcessEnd>,
     /// Tasks that exited or may have exited in this batch or still run in the kernel, and those that
     /// had ended by the end of the batch before.
     pub(super) exited: [Vec<(u32, TaskSerial)>; 2],
@@ -324,6 +328,7 @@ impl ProcessTree {
         self.remove(tid);
         // The id of a process is free only after all of its threads are gone.
         if let Some(process) = self.processes.remove(&tid) {
+            self.ended.push(process.end(tid));
             self.replace(process.serial, None);
         }
     }
@@ -345,6 +350,7 @@ impl ProcessTree {
         };
         process.threads = process.threads.saturating_sub(1);
         if process.threads == 0 {
+            self.ended.push(process.end(task.pid));
             self.processes.remove(&task.pid);
         }
     }
@@ -443,6 +449,11 @@ impl ProcessTree {
         let mut replaced = std::mem::take(&mut self.replaced);
         replaced.sort_unstable();
         replaced
+    }
+
+    /// Returns the ends of the processes that were removed since the last call.
+    pub(crate) fn take_ended(&mut self) -> Vec<ProcessEnd> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Adds a mapping to a process of the tree, unless /proc was read later.
