@@ -17,6 +17,9 @@ pub(crate) const BLOCKS_MAX: usize = 4 << 20;
 const RELEASED_MAX: usize = 1024;
 const ALL_RELEASED_MAX: usize = 1 << 18;
 
+/// The most exited threads of which records may come.
+const EXITED_MAX: usize = 1 << 16;
+
 /// A process that has loaded the library.
 #[derive(Debug)]
 pub(crate) struct Allocator {
@@ -87,6 +90,8 @@ pub(crate) struct AllocationState {
     pub(crate) bypassed: Unseen,
     /// True for the executables that bring an allocator of their own, by path.
     pub(crate) allocators: FxHashMap<Vec<u8>, bool>,
+    /// The processes and the ids in the stream of threads that have exited, by thread id.
+    exited: FxHashMap<u32, (u32, TaskId)>,
 }
 
 impl AllocationState {
@@ -101,6 +106,7 @@ impl AllocationState {
             unseen: Unseen::default(),
             bypassed: Unseen::default(),
             allocators: FxHashMap::default(),
+            exited: FxHashMap::default(),
         }
     }
 
@@ -177,6 +183,20 @@ impl AllocationState {
         Some(ended)
     }
 
+    /// Keeps the id of a thread that has exited: its records may have waited in the ring for that of a thread that did
+    /// not run.
+    pub(crate) fn note_exited(&mut self, pid: u32, tid: u32, task: TaskId) {
+        if self.exited.len() >= EXITED_MAX {
+            self.exited.clear();
+        }
+        self.exited.insert(tid, (pid, task));
+    }
+
+    /// Returns the id of a thread of a process that has exited. None if it is unknown.
+    pub(crate) fn exited(&self, pid: u32, tid: u32) -> Option<TaskId> {
+        self.exited.get(&tid).filter(|(of, _)| *of == pid).map(|(_, task)| *task)
+    }
+
     /// Notes that a process has executed an image, which loads the library unless it cannot.
     pub(crate) fn note_executed(&mut self, pid: u32, executed: Executed) {
         self.note_unseen(pid);
@@ -205,6 +225,7 @@ impl AllocationState {
 
     /// Drops the ids of the epoch before.
     pub(crate) fn begin_epoch(&mut self) {
+        self.exited.clear();
         for process in self.processes.values_mut() {
             process.task = TaskId::NONE;
             process.heap.drop_nodes();

@@ -12,7 +12,7 @@ use crate::convert::converter::Converter;
 use crate::convert::converter::library_samples::Written;
 use crate::convert::dictionary::Sink;
 use crate::event::PreloadedEvent;
-use crate::perf::record::{self, SampleId};
+use crate::perf::record::SampleId;
 
 impl<S: Sink> Converter<S> {
     pub(super) fn allocate(&mut self, id: SampleId, ring: u64, allocated: &Allocated<'_>) {
@@ -35,7 +35,7 @@ impl<S: Sink> Converter<S> {
         self.add_block(ring, task, pointer, block);
     }
 
-    /// Returns the task and the node of a known stack. None if it is not of a task of the tree.
+    /// Returns the task and the node of a known stack. None if it is not of a process of the tree.
     fn locate_known(&mut self, id: SampleId, ring: u64, number: u32) -> Option<(TaskId, NodeId)> {
         let process = self.allocations.as_ref()?.processes.get(&ring)?;
         let stack = process.known.as_ref()?.get(number);
@@ -51,7 +51,7 @@ impl<S: Sink> Converter<S> {
         let addresses = stack.map(|stack| stack.addresses.clone());
         let user = addresses.as_deref().map_or(UserStack::Walked(Words(&[])), UserStack::Known);
         let stack = StackInput { user, ..StackInput::default() };
-        let found = self.locate(id, &record::Sample { stack, ..record::Sample::default() });
+        let found = self.locate_record(id, stack);
         if let (Some((_, node)), Some(process)) = (found, self.tree.process_mut(id.pid)) {
             let maps = process.maps.clone();
             let state = self.allocations.as_mut()?;

@@ -49,11 +49,37 @@ impl<S: Sink> Converter<S> {
 
     /// Returns the task of a record; none if it is unknown.
     pub(super) fn task_of(&mut self, id: SampleId) -> TaskId {
-        self.add_if_new(id.pid, id.tid);
-        self.tree.task(id.tid).map_or(TaskId::NONE, |task| task.id)
+        let known = self.known_thread(id).tid;
+        let task = self.tree.task(known).map_or(TaskId::NONE, |task| task.id);
+        self.exited_task(id).unwrap_or(task)
     }
 
-    /// Returns the task and the node of a call of the library. None if it is not of a task of the tree.
+    /// Returns the id of a record with a thread that lives: its own, or the first of its process. The record may have
+    /// waited in the ring for that of a thread that did not run, until after the exit of its own.
+    fn known_thread(&mut self, id: SampleId) -> SampleId {
+        self.add_if_new(id.pid, id.tid);
+        if self.tree.lives(id.tid) { id } else { SampleId { tid: id.pid, ..id } }
+    }
+
+    /// Returns the task of the thread of a record if it has exited. None if it lives or is unknown.
+    fn exited_task(&self, id: SampleId) -> Option<TaskId> {
+        let state = self.allocations.as_ref().filter(|_| !self.tree.lives(id.tid))?;
+        state.exited(id.pid, id.tid)
+    }
+
+    /// Returns the task and the node of a record with its stack. None if it is not of a process of the tree.
+    pub(super) fn locate_record(
+        &mut self,
+        id: SampleId,
+        stack: StackInput<'_>,
+    ) -> Option<(TaskId, NodeId)> {
+        let known = self.known_thread(id);
+        let (task, node) =
+            self.locate(known, &record::Sample { stack, ..record::Sample::default() })?;
+        Some((self.exited_task(id).unwrap_or(task), node))
+    }
+
+    /// Returns the task and the node of a call of the library. None if it is not of a process of the tree.
     pub(super) fn locate_captured(
         &mut self,
         id: SampleId,
@@ -69,7 +95,7 @@ impl<S: Sink> Converter<S> {
         };
         let user = UserStack::Copied(copied);
         let stack = StackInput { ip: capture.registers.ip, user, ..StackInput::default() };
-        self.locate(id, &record::Sample { stack, ..record::Sample::default() })
+        self.locate_record(id, stack)
     }
 }
 

@@ -434,6 +434,38 @@ fn live_blocks_have_their_process_after_an_epoch() {
     assert!(live.starts_with("S1 "), "{live}");
 }
 
+/// A thread that does not run holds back the records of others in the ring.
+#[test]
+fn records_that_come_after_the_exit_of_their_thread_are_of_it() {
+    const THREAD: u32 = 101;
+    let mut converter = converter();
+    let mut specs = vec![EventSpec::parse("heap.alloc").expect("a name")];
+    let mut plan = PreloadPlan::split(&mut specs).expect("valid").expect("an event");
+    plan.number_after(0);
+    converter.set_allocations(AllocationState::new(plan), true);
+    let fork = KernelRecord::Fork(ids(COMMAND, COMMAND, THREAD));
+    converter.handle_record(sample_id(COMMAND), &fork, SIDE);
+    let exit = KernelRecord::Exit(ids(COMMAND, COMMAND, THREAD));
+    converter.handle_record(sample_id(THREAD), &exit, SIDE);
+    for _ in 0..4 {
+        converter.end_batch();
+    }
+    assert!(converter.tree.task(THREAD).is_none());
+    let registers = Registers { ip: 0x1001, sp: 0x8000, ..Registers::default() };
+    let capture = Capture { registers, stack: &[] };
+    let allocated = Allocated { pointer: 0x10, size: 8, weight: 8, count: 8, period: 1, capture };
+    let mut samples_of = |tid| {
+        converter.sink.0.clear();
+        let content = PreloadContent::Written(Content::Allocated(allocated));
+        let record = KernelRecord::Preloaded(PreloadRecord { ring: 7, content });
+        converter.handle_record(SampleId { pid: COMMAND, ..sample_id(tid) }, &record, SIDE);
+        converter.sink.0.last().map(|line| line[..3].to_owned())
+    };
+    assert_eq!(samples_of(THREAD).as_deref(), Some("S2 "));
+    assert_eq!(samples_of(COMMAND).as_deref(), Some("S1 "));
+    assert_eq!(samples_of(999).as_deref(), Some("S1 "), "of an unknown thread");
+}
+
 #[test]
 fn lost_samples_and_lost_sideband_records_differ() {
     let mut converter = converter();

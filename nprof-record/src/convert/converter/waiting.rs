@@ -293,7 +293,10 @@ impl<S: Sink> Converter<S> {
 
     /// Keeps the id of a thread that has exited: its times and its last calls come after its exit.
     pub(super) fn note_exited(&mut self, tid: u32) {
-        let Some(task) = self.tree.task(tid).map(|task| task.id) else { return };
+        let Some((pid, task)) = self.tree.task(tid).map(|task| (task.pid, task.id)) else { return };
+        if let Some(state) = &mut self.allocations {
+            state.note_exited(pid, tid, task);
+        }
         if let Some(state) = &mut self.calls {
             state.note_exited(tid, task);
         }
