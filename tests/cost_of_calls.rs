@@ -123,3 +123,38 @@ fn rust_functions_are_counted_by_their_demangled_names() {
     let found = ["Tree::size", "largest", "fails"].map(calls);
     assert_eq!(found, [30.0 * 31.0, 60.0, 30.0], "{flat:?}");
 }
+
+/// `small` is inlined into `c`, which is called by `a` and `b`.
+const INSTRUMENTED: &str = r#"
+static volatile unsigned sink;
+static inline __attribute__((always_inline)) void small() { sink++; }
+extern "C" {
+__attribute__((noinline)) void c() { small(); small(); }
+__attribute__((noinline)) void a() { for (int i = 0; i < 300; i++) c(); sink++; }
+__attribute__((noinline)) void b() { for (int i = 0; i < 100; i++) c(); sink++; }
+}
+int main() { a(); b(); }
+"#;
+
+#[test]
+fn instrumented_functions_have_exact_calls_where_they_are_inlined() {
+    let shell = Shell::new();
+    let source = shell.write("instrumented.cc", INSTRUMENTED);
+    let options = ["-O2", "-g", "-finstrument-functions"];
+    let program = compile(&[&source], &options, &shell.path("instrumented"));
+    let recorded = shell.run(&format!(
+        "nprof-record -q -e calls:1 -o - -- {} | nprof-symbolize > x.nprof",
+        program.display()
+    ));
+    assert_eq!(recorded.stages, [0, 0], "{recorded:?}");
+    let flat = rows(&shell.run("nprof-flat --match event=calls --format tsv x.nprof").quiet());
+    let of = |name: &str| flat.iter().find(|row| row.text("function") == name).expect("a row");
+    let calls = ["main", "a", "b", "c", "small()"].map(|name| of(name).number("self"));
+    assert_eq!(calls, [1.0, 1.0, 1.0, 400.0, 800.0]);
+    assert_eq!(of("small()").number("self_margin"), 0.0, "it was counted");
+    assert_eq!(of("a").number("total"), 1.0 + 300.0 + 600.0);
+    let folded = shell.run("nprof-paths --event calls --format folded x.nprof").quiet();
+    for path in ["main;a;c 300", "main;a;c;small() 600", "main;b;c 100", "main;b;c;small() 200"] {
+        assert!(folded.lines().any(|line| line.ends_with(path)), "{path}: {folded}");
+    }
+}

@@ -1,4 +1,5 @@
-//! The library that is loaded into programs to record allocations and descriptors, and the recorder's end of it.
+//! The library that is loaded into programs to record allocations, descriptors and calls of instrumented functions, and
+//! the recorder's end of it.
 //!
 //! `build.rs` compiles this crate a second time, as the shared library [`LIBRARY`]: without std, without any other
 //! library, with `cfg(preloaded)`. The ordinary build has the same code without exported names, so that clippy,

@@ -9,7 +9,7 @@
 //! 3. The library writes records into the ring, the recorder reads them. The layouts use the byte order of the
 //!    machine.
 //!
-//! If every allocation is recorded, the recorder writes [`StackMemo`]s for the library, which need no copy of the
+//! If every allocation or call is recorded, the recorder writes [`StackMemo`]s for the library, which need no copy of the
 //! stack.
 //!
 //! A process image that never sends a `Hello` has not loaded the library. A forked child sends its own `Hello`
@@ -27,7 +27,8 @@ pub use layout::{
     RingHeader, VERSION,
 };
 pub use record::{
-    Allocated, Capture, Content, Descriptor, Kind, Opened, Origin, Record, Registers, Repeated,
+    Allocated, Called, CalledAgain, Capture, Content, Descriptor, Kind, Opened, Origin, Record,
+    Registers, Repeated,
 };
 pub use settings::{Settings, VARIABLE};
 pub use stack_memo::{MEMO_BYTES, MEMO_WAYS, MEMO_WORDS, MEMOS, StackMemo, first_of_set};

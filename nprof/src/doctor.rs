@@ -31,7 +31,7 @@ const SUBJECTS: [Subject; 13] = [
     subject("who ends waiting", "software", "wakes"),
     subject("memory", "preload", "heap.alloc"),
     subject("descriptors", "preload", "fd.open"),
-    subject("exact calls", "feature", "calls"),
+    subject("exact calls", "feature", "counted-calls"),
     subject("tracepoints", "tracepoint", ""),
     subject("probes of programs", "probe", "uprobe:PATH:0xOFFSET"),
     subject("probes of the kernel", "probe", "kprobe:FUNCTION"),

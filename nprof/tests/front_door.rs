@@ -220,7 +220,7 @@ fn doctor_agrees_with_the_recorder() {
             ("deep stacks", "deep-stacks"),
             ("waiting", "blocked"),
             ("memory", "heap.alloc"),
-            ("exact calls", "calls"),
+            ("exact calls", "counted-calls"),
         ] {
             let state = if is_available(name) { "yes" } else { "no: " };
             let line = format!("{about:<22}{state}");

@@ -1,17 +1,21 @@
 //! The exported functions.
 //!
 //! They are written in assembly since they must capture the registers of their caller, and since an allocation that
-//! is not recorded should cost three instructions. Each has unwind information: exceptions of operator new, the
-//! cancellation of threads and other profilers unwind through them.
+//! is not recorded should cost three instructions, and a call six. Each has unwind information: exceptions of operator
+//! new, the cancellation of threads and other profilers unwind through them.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::arch::{
-    capture_and_call, check_and_free, count_and_allocate, resolve_and_jump, sample_and_return,
+    capture_and_call, check_and_free, count_and_allocate, count_call, resolve_and_jump,
+    sample_and_return,
 };
-use super::{descriptors, memory, shadow, symbols};
+use super::thread::Thread;
+use super::{calls, descriptors, memory, shadow, symbols};
+use crate::protocol::Registers;
 
 /// Defines functions with an implementation that gets the registers of the caller as one more argument, of a number.
 macro_rules! captured {
@@ -138,8 +142,59 @@ unsafe extern "C" fn find_free() -> *mut c_void {
     find(&NEXT_FREE, c"free")
 }
 
-/// Finds the next definitions of malloc and free, for the reasons of `next::find_all`.
+/// Defines the functions that compilers call at the entry of an instrumented function.
+macro_rules! at_entry {
+    ($($name:ident, $next:ident, $symbol:literal;)*) => {
+        $(
+            static $next: Target = Target::new(return_at_once as *mut c_void);
+
+            #[cfg_attr(preloaded, unsafe(no_mangle))]
+            #[unsafe(naked)]
+            pub(super) unsafe extern "C" fn $name() {
+                count_call!($next, entered, offset_of!(Thread, remaining_calls))
+            }
+        )*
+
+        fn find_at_entry() {
+            $(
+                if let Some(address) = symbols::next($symbol) {
+                    $next.store(address as *mut c_void, Ordering::Relaxed);
+                }
+            )*
+            HAS_SEARCHED.store(true, Ordering::Relaxed);
+        }
+    };
+}
+
+// Those of the C library ignore the call, or count it for gprof(1).
+at_entry! {
+    mcount, NEXT_MCOUNT, c"mcount";
+    _mcount, NEXT_UNDERSCORE_MCOUNT, c"_mcount";
+    __fentry__, NEXT_FENTRY, c"__fentry__";
+    __cyg_profile_func_enter, NEXT_CYG_PROFILE_FUNC_ENTER, c"__cyg_profile_func_enter";
+}
+
+/// True once the next definitions of these functions were searched.
+static HAS_SEARCHED: AtomicBool = AtomicBool::new(false);
+
+/// The slow path of the functions at entries.
+unsafe extern "C" fn entered(registers: &Registers) {
+    // A constructor of another library may call one before that of this library runs.
+    if !HAS_SEARCHED.load(Ordering::Relaxed) {
+        find_at_entry();
+    }
+    calls::called(registers);
+}
+
+/// The next definition where there is none. It changes no register, in which the function has its arguments.
+#[unsafe(naked)]
+unsafe extern "C" fn return_at_once() {
+    core::arch::naked_asm!("ret")
+}
+
+/// Finds the next definitions of the functions in this file, for the reasons of `next::find_all`.
 pub(super) fn find_all() {
+    find_at_entry();
     // SAFETY: the functions have no arguments and no conditions.
     unsafe {
         find_malloc();

@@ -5,14 +5,15 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::choice::choose;
 use super::errno::{self, ENOMEM};
 use super::process::{self, Ring};
 use super::thread::{self, Thread};
 use super::unfinished::Caller;
 use super::writer::{self, Class};
 use super::{clock, known, next, shadow, stack};
-use crate::protocol::{Allocated, Kind, Registers, Repeated};
-use crate::sampling::{Sample, Sampler, next_random};
+use crate::protocol::{Allocated, Kind, Registers, Repeated, RingHeader};
+use crate::sampling::Sample;
 
 /// Decides about an allocation after which the thread's `remaining` is not positive. Called by the hooks in assembly.
 pub(super) unsafe extern "C" fn allocated(size: usize, pointer: usize, registers: &Registers) {
@@ -22,42 +23,13 @@ pub(super) unsafe extern "C" fn allocated(size: usize, pointer: usize, registers
         return;
     }
     thread.enter();
-    decide(thread, size, pointer, registers);
-    thread.leave();
-}
-
-fn decide(thread: &Thread, size: usize, pointer: usize, registers: &Registers) {
-    let ring = match process::ring(thread) {
-        Some(ring) => ring,
-        None if process::is_quiet() => return thread.remaining.store(i64::MAX, Relaxed),
-        // Another thread is connecting, or it is too early: the next allocation asks again.
-        None => return thread.remaining.store(0, Relaxed),
-    };
-    let period = ring.header().heap_period.0.load(Relaxed);
-    if period == 0 {
-        return thread.remaining.store(i64::MAX, Relaxed);
-    }
-    if thread.ring.load(Relaxed) != ring.id {
-        thread.begin(ring.id);
-    }
-    let mut sampler = Sampler {
-        remaining: thread.remaining.load(Relaxed),
-        after_point: thread.after_point.load(Relaxed),
-        period: thread.period.load(Relaxed),
-    };
-    let mut random = || {
-        let (state, bits) = next_random(thread.random.load(Relaxed));
-        thread.random.store(state, Relaxed);
-        bits
-    };
-    let sample = sampler.take(size as u64, period, &mut random);
-    thread.remaining.store(sampler.remaining, Relaxed);
-    thread.after_point.store(sampler.after_point, Relaxed);
-    thread.period.store(sampler.period, Relaxed);
-    if let Some(sample) = sample {
+    let wanted = |header: &RingHeader| header.heap_period.0.load(Relaxed);
+    let chosen = choose(thread, &thread.remaining, &thread.heap_period, size as u64, wanted);
+    if let Some((ring, sample)) = chosen {
         record(thread, &ring, size, pointer, sample, registers);
         thread.recorded.store(pointer, Relaxed);
     }
+    thread.leave();
 }
 
 fn record(
@@ -290,8 +262,9 @@ pub(super) unsafe extern "C" fn fork(_: &Registers) -> c_int {
     // SAFETY: no arguments.
     let child = unsafe { next() };
     if child == 0 {
-        // The next allocation begins a sequence of samples of the child's own.
+        // The next event begins a sequence of samples of the child's own.
         thread.remaining.store(0, Relaxed);
+        thread.remaining_calls.store(0, Relaxed);
     } else {
         thread.forked_at_ns.store(0, Relaxed);
     }

@@ -5,6 +5,8 @@
 //! to end.
 
 mod arch;
+mod calls;
+mod choice;
 mod clock;
 mod descriptors;
 mod errno;

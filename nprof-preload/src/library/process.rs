@@ -59,6 +59,7 @@ static SECRET: AtomicU64 = AtomicU64::new(0);
 static PID: AtomicU32 = AtomicU32::new(0);
 static STACK_BYTES: AtomicUsize = AtomicUsize::new(0);
 static HEAP_PERIOD: AtomicU64 = AtomicU64::new(0);
+static CALL_PERIOD: AtomicU64 = AtomicU64::new(0);
 static FLAGS: AtomicU32 = AtomicU32::new(0);
 /// `Hello::flags`.
 static HELLO_FLAGS: AtomicU32 = AtomicU32::new(0);
@@ -189,6 +190,7 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
     header.key.store(key, Relaxed);
     header.id.store(id, Relaxed);
     header.heap_period.0.store(HEAP_PERIOD.load(Relaxed), Relaxed);
+    header.call_period.store(CALL_PERIOD.load(Relaxed), Relaxed);
     let started_at_ns = match thread.forked_at_ns.load(Relaxed) {
         time if forked && time != 0 => time,
         _ => clock::now_ns(),
@@ -306,13 +308,14 @@ fn keep_settings(settings: Settings<'_>) -> bool {
     NAME_BYTES.store(name.len(), Relaxed);
     SECRET.store(settings.secret, Relaxed);
     HEAP_PERIOD.store(settings.heap_period, Relaxed);
+    CALL_PERIOD.store(settings.call_period, Relaxed);
     STACK_BYTES.store(settings.stack_bytes as usize, Relaxed);
     DATA_BYTES.store(u64::from(settings.ring_bytes), Relaxed);
     let flags = [
         (settings.wait, WAIT),
         (settings.descriptors, DESCRIPTORS),
         (settings.acknowledge, ACKNOWLEDGE),
-        (settings.heap_period == 1, REMEMBER),
+        (settings.heap_period == 1 || settings.call_period == 1, REMEMBER),
     ];
     FLAGS.store(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum(), Relaxed);
     true

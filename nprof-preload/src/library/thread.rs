@@ -23,10 +23,12 @@ pub(super) struct Thread {
     /// The last block that was recorded; an outer hook clears it to notice that an inner hook has recorded. The
     /// second field, as the hooks expect.
     pub(super) recorded: AtomicUsize,
-    /// `Sampler::after_point`.
-    pub(super) after_point: AtomicI64,
-    /// `Sampler::period`.
-    pub(super) period: AtomicU64,
+    /// The period of the allocations.
+    pub(super) heap_period: Period,
+    /// `Sampler::remaining` of the calls of instrumented functions, from which hooks subtract in assembly.
+    pub(super) remaining_calls: AtomicI64,
+    /// The period of these calls.
+    pub(super) call_period: Period,
     /// The state of the random generator.
     pub(super) random: AtomicU64,
     /// The id of the ring for which this state is valid: a forked child begins again.
@@ -47,17 +49,26 @@ pub(super) struct Thread {
     pub(super) unfinished: [Unfinished; LEVELS],
 }
 
-const _: () = assert!(size_of::<Thread>() <= 192);
+/// The present period of a thread's events.
+#[repr(C)]
+pub(super) struct Period {
+    /// `Sampler::after_point`.
+    pub(super) after_point: AtomicI64,
+    /// `Sampler::period`.
+    pub(super) length: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Thread>() <= 256);
 
 global_asm!(
     ".section .tbss.nprof_thread,\"awT\",@nobits",
     ".globl nprof_thread",
     ".hidden nprof_thread",
     ".type nprof_thread,@object",
-    ".size nprof_thread,192",
+    ".size nprof_thread,256",
     ".balign 64",
     "nprof_thread:",
-    ".zero 192",
+    ".zero 256",
     ".text",
 );
 
@@ -77,7 +88,8 @@ impl Thread {
         self.tid.store(sys::thread_id(), Relaxed);
         let seed = ring_id ^ clock::now_ns() ^ u64::from(self.tid.load(Relaxed)) << 40;
         self.random.store(next_random(seed).1, Relaxed);
-        self.period.store(0, Relaxed);
+        self.heap_period.length.store(0, Relaxed);
+        self.call_period.length.store(0, Relaxed);
         self.ring.store(ring_id, Relaxed);
     }
 }

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"nprof/pl");
 /// The version of this contract. Library and recorder are built together; the version reveals a library that a
 /// long-lived child still has from another build.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The offset of the data area: the header has the first page.
 pub const DATA_OFFSET: usize = 4096;
 /// The alignment of records and their sizes in bytes.
@@ -60,12 +60,16 @@ pub struct RingHeader {
     /// The mean distance of heap samples in bytes. The recorder may change it at any time; each thread takes the
     /// change over with its next sample. 1 records every allocation.
     pub heap_period: Line<AtomicU64>,
+    /// The same for calls of instrumented functions, in calls.
+    pub call_period: AtomicU64,
     /// The number of sampled allocations that found no room.
     pub lost_allocations: Line<AtomicU64>,
     /// The sum of their weights in bytes.
     pub lost_weight: AtomicU64,
     /// The number of frees of sampled blocks that found no room: these blocks look live.
     pub lost_frees: AtomicU64,
+    /// The number of sampled calls that found no room.
+    pub lost_calls: AtomicU64,
     /// The number of records of descriptors that found no room.
     pub lost_others: AtomicU64,
     /// The recorder increments it after it has made room, if `waiters` is not 0, and wakes all waiters of its

@@ -23,13 +23,17 @@ pub enum Kind {
     Repeated = 7,
     /// Its hook was left by longjmp(3) before it was complete; no content.
     Abandoned = 8,
+    /// An instrumented function was called.
+    Called = 9,
+    /// An instrumented function was called at a known stack; every call is recorded.
+    CalledAgain = 10,
 }
 
 impl Kind {
     /// Returns the kind with a number.
     pub fn from_number(number: u32) -> Option<Self> {
         use Kind::*;
-        [Padding, Allocated, Freed, Kept, Opened, Closed, Repeated, Abandoned]
+        [Padding, Allocated, Freed, Kept, Opened, Closed, Repeated, Abandoned, Called, CalledAgain]
             .into_iter()
             .find(|&kind| kind as u32 == number)
     }
@@ -158,6 +162,32 @@ impl Repeated {
     pub const WORDS: usize = 4;
 }
 
+/// A sampled call of a function that the compiler instrumented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Called<'a> {
+    /// The number of calls that the sample represents: the period with which it was chosen.
+    pub weight: u64,
+    /// The function, at its call of the hook.
+    pub capture: Capture<'a>,
+}
+
+impl Called<'_> {
+    /// The words before the stack: time, thread, weight, stack size, registers. An even number, as for [`Allocated`].
+    pub const WORDS: usize = 4 + Registers::WORDS;
+}
+
+/// A call at a known stack, with the period 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CalledAgain {
+    /// [`super::StackMemo::number`].
+    pub stack: u32,
+}
+
+impl CalledAgain {
+    /// The words: time, thread and stack.
+    pub const WORDS: usize = 2;
+}
+
 /// An opened descriptor. It ends the former use of the same number, if the recorder has not seen it end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened<'a> {
@@ -203,6 +233,10 @@ pub enum Content<'a> {
     Opened(Opened<'a>),
     /// Descriptors were closed, whether they were open or not.
     Closed(Descriptor),
+    /// A sampled function was called.
+    Called(Called<'a>),
+    /// A function was called at a known stack.
+    CalledAgain(CalledAgain),
 }
 
 /// A record: when, by which thread, and its content.
@@ -259,6 +293,11 @@ impl<'a> Record<'a> {
                 size: word(3)?,
                 stack: high(word(1)?),
             }),
+            Kind::Called => Content::Called(Called {
+                weight: word(2)?,
+                capture: capture(4, 8 * Called::WORDS, word(3)?)?,
+            }),
+            Kind::CalledAgain => Content::CalledAgain(CalledAgain { stack: high(word(1)?) }),
             Kind::Freed => Content::Freed(word(2)?),
             Kind::Kept => Content::Kept(word(2)?),
             Kind::Opened => {
@@ -290,7 +329,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_accepts_any_bytes(kind in 0..10_u32, words in proptest::collection::vec(0..600_u64, 0..80)) {
+        fn parse_accepts_any_bytes(kind in 0..12_u32, words in proptest::collection::vec(0..600_u64, 0..80)) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             if let Some(record) = Record::parse(kind, &bytes) {
                 prop_assert_eq!(record.time_ns, words[0]);
@@ -319,5 +358,24 @@ mod tests {
             words[6] = stack_bytes;
             assert_eq!(parse(&words), valid, "{stack_bytes}");
         }
+    }
+
+    #[test]
+    fn calls_have_their_weight_and_stack() {
+        let mut words = [0_u64; Called::WORDS + 1];
+        words[..4].copy_from_slice(&[5, 6, 7, 8]);
+        words[4..7].copy_from_slice(&[0x10, 0x20, 0x30]);
+        words[Called::WORDS] = 9;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let record = Record::parse(Kind::Called as u32, &bytes).expect("a record");
+        let Content::Called(called) = record.content else { panic!("{record:?}") };
+        let Registers { ip, sp, fp, .. } = called.capture.registers;
+        assert_eq!((record.time_ns, record.tid, called.weight), (5, 6, 7));
+        assert_eq!((ip, sp, fp), (0x10, 0x20, 0x30));
+        assert_eq!(called.capture.stack, 9_u64.to_ne_bytes());
+        let again = [5, 6 | 7 << 32].map(u64::to_ne_bytes).concat();
+        let record = Record::parse(Kind::CalledAgain as u32, &again).expect("a record");
+        assert_eq!((record.time_ns, record.tid), (5, 6));
+        assert_eq!(record.content, Content::CalledAgain(CalledAgain { stack: 7 }));
     }
 }

@@ -5,7 +5,7 @@ use core::fmt;
 /// The environment variable that holds the [`Settings`].
 pub const VARIABLE: &str = "NPROF_PRELOAD";
 
-/// The settings of the library: `NAME:secret=HEX,heap=BYTES,stack=BYTES,ring=BYTES[,fd][,wait][,ack]`.
+/// The settings of the library: `NAME:secret=HEX,heap=BYTES,calls=NUMBER,stack=BYTES,ring=BYTES[,fd][,wait][,ack]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings<'a> {
     /// The name of the recorder's abstract socket, without the zero byte before it; no `:`.
@@ -15,6 +15,8 @@ pub struct Settings<'a> {
     pub secret: u64,
     /// The mean distance of samples in allocated bytes; 1 records every allocation, 0 none.
     pub heap_period: u64,
+    /// The mean distance of samples in calls of instrumented functions; 1 records every call, 0 none.
+    pub call_period: u64,
     /// The most bytes of a stack to copy.
     pub stack_bytes: u32,
     /// The size of the ring's data, a power of two.
@@ -36,6 +38,7 @@ impl<'a> Settings<'a> {
             socket,
             secret: 0,
             heap_period: 0,
+            call_period: 0,
             stack_bytes: 8 << 10,
             ring_bytes: 1 << 20,
             descriptors: false,
@@ -48,6 +51,7 @@ impl<'a> Settings<'a> {
                     settings.secret = u64::from_str_radix(value, 16).ok()?;
                 }
                 Some(("heap", value)) => settings.heap_period = value.parse().ok()?,
+                Some(("calls", value)) => settings.call_period = value.parse().ok()?,
                 Some(("stack", value)) => settings.stack_bytes = value.parse().ok()?,
                 Some(("ring", value)) => settings.ring_bytes = value.parse().ok()?,
                 None if item == "fd" => settings.descriptors = true,
@@ -69,8 +73,13 @@ impl fmt::Display for Settings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}:secret={:x},heap={},stack={},ring={}",
-            self.socket, self.secret, self.heap_period, self.stack_bytes, self.ring_bytes
+            "{}:secret={:x},heap={},calls={},stack={},ring={}",
+            self.socket,
+            self.secret,
+            self.heap_period,
+            self.call_period,
+            self.stack_bytes,
+            self.ring_bytes
         )?;
         for (set, name) in
             [(self.descriptors, ",fd"), (self.wait, ",wait"), (self.acknowledge, ",ack")]
@@ -93,6 +102,7 @@ mod tests {
             socket: "nprof-0123456789abcdef",
             secret: u64::MAX,
             heap_period: 524_288,
+            call_period: 64,
             stack_bytes: 4096,
             ring_bytes: 1 << 21,
             descriptors: true,
@@ -109,6 +119,7 @@ mod tests {
             "name",
             ":heap=1",
             "name:heap=x",
+            "name:calls=x",
             "name:secret=g",
             "name:unknown",
             "name:heap=1,ring=100000",

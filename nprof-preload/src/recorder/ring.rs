@@ -38,6 +38,8 @@ pub struct Losses {
     pub weight: u64,
     /// Frees of sampled blocks: these blocks look live.
     pub frees: u64,
+    /// Sampled calls.
+    pub calls: u64,
     /// Records of descriptors.
     pub others: u64,
 }
@@ -211,6 +213,16 @@ impl Ring {
         self.header().heap_period.0.load(Relaxed)
     }
 
+    /// Sets the mean distance of samples in calls of instrumented functions.
+    pub fn set_call_period(&self, calls: u64) {
+        self.header().call_period.store(calls, Relaxed);
+    }
+
+    /// Returns the mean distance of samples in calls of instrumented functions.
+    pub fn call_period(&self) -> u64 {
+        self.header().call_period.load(Relaxed)
+    }
+
     /// Returns the records that found no room.
     pub fn losses(&self) -> Losses {
         let header = self.header();
@@ -218,6 +230,7 @@ impl Ring {
             allocations: header.lost_allocations.0.load(Relaxed),
             weight: header.lost_weight.load(Relaxed),
             frees: header.lost_frees.load(Relaxed),
+            calls: header.lost_calls.load(Relaxed),
             others: header.lost_others.load(Relaxed),
         }
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod allocation_functions;
+mod calls;
 mod cost;
 mod descriptors;
 mod exact;

@@ -130,6 +130,7 @@ pub(crate) fn settings(socket: &str, secret: u64) -> Settings<'_> {
         socket,
         secret,
         heap_period: 1,
+        call_period: 0,
         stack_bytes: 2048,
         ring_bytes: 1 << 20,
         descriptors: false,
@@ -219,6 +220,16 @@ impl Process {
     pub(crate) fn allocations(&self) -> impl Iterator<Item = Allocated<'_>> {
         self.records().filter_map(|record| match record.content {
             Content::Allocated(allocated) => Some(allocated),
+            _ => None,
+        })
+    }
+
+    /// Returns the calls of instrumented functions: the thread, the weight and the address after the call of the hook.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        self.records().filter_map(|record| match record.content {
+            Content::Called(called) => {
+                Some((record.tid, called.weight, called.capture.registers.ip))
+            }
             _ => None,
         })
     }

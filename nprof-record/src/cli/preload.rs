@@ -8,10 +8,10 @@ use nprof_preload::Listener;
 use nprof_preload::protocol::Settings;
 
 use crate::cli::args::Args;
-use crate::event::{HeapPeriod, PreloadPlan};
+use crate::event::{PreloadPlan, Subject};
 use crate::perf::plan::Plan;
 use crate::session::preload::process::RING_BYTES;
-use crate::session::preload::source::FIRST_PERIOD;
+use crate::session::preload::source::{FIRST_CALL_PERIOD, FIRST_PERIOD};
 use crate::session::preload::{environment, library};
 
 /// The library that the command loads, and its connection to the recorder.
@@ -34,25 +34,22 @@ impl Preload {
     ) -> anyhow::Result<Self> {
         if args.command.is_empty() {
             bail!(
-                "heap and fd events need a command: the library that records them is loaded when a \
-                 program starts"
+                "{} need a command: the library that records them is loaded when a program starts",
+                events.description()
             );
         }
         events.number_after(plan.events.len());
         let library = library::install()?;
         let listener = Listener::bind().context("cannot open a socket for the library")?;
-        let heap_period = match events.heap_period {
-            _ if !events.has_heap() => 0,
-            HeapPeriod::Fixed(bytes) => bytes,
-            HeapPeriod::Adaptive(_) => FIRST_PERIOD,
-        };
+        let period = |subject, period: u64| if events.has(subject) { period } else { 0 };
         let settings = Settings {
             socket: listener.name(),
             secret: listener.secret(),
-            heap_period,
+            heap_period: period(Subject::Heap, events.heap_period.first(FIRST_PERIOD)),
+            call_period: period(Subject::Calls, events.call_period.first(FIRST_CALL_PERIOD)),
             stack_bytes: args.stack_size,
             ring_bytes: RING_BYTES,
-            descriptors: events.has_descriptors(),
+            descriptors: events.has(Subject::Descriptors),
             // A lost release would look like a leak.
             wait: true,
             // Without records of mappings they must be read before it exits.

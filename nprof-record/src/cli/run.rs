@@ -18,7 +18,7 @@ use crate::cli::plan::plan;
 use crate::cli::preload::Preload;
 use crate::cli::target::Target;
 use crate::cli::waiting::{load_tracer, wait_state};
-use crate::event::{CpuMode, EventSpec, PreloadPlan, PreloadedEvent};
+use crate::event::{CpuMode, EventSpec, PreloadPlan, PreloadedEvent, Subject};
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::machine;
@@ -77,6 +77,12 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let preload =
         PreloadPlan::split(&mut specs).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+    if args.calls.is_some() && preload.as_ref().is_some_and(|plan| plan.has(Subject::Calls)) {
+        bail!(
+            "-e calls has the calls of functions that the compiler instrumented, --calls those of a list: reports \
+             would add both; choose one"
+        );
+    }
     let calls = load_calls(args)?;
     let counted = calls.as_ref().map(|calls| calls.list.mode());
     let kernel = Kernel { group: group.as_ref() };

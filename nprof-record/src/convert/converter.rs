@@ -377,6 +377,7 @@ mod blocks;
 mod calling;
 mod descriptors;
 mod gaps;
+mod instrumented;
 mod library_samples;
 mod mappings;
 mod preloaded;

@@ -178,7 +178,7 @@ impl Event {
 }
 
 /// Returns the measure of calls, which reports know by its word.
-fn calls_measure() -> Measure {
+pub(super) fn calls_measure() -> Measure {
     Measure::from_word(b"calls")
 }
 

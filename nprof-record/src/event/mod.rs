@@ -28,6 +28,6 @@ pub(crate) use definition::{
 };
 pub(crate) use field::WeightField;
 pub(crate) use list::{EventListing, list, print};
-pub(crate) use preload_plan::{HeapPeriod, PreloadPlan};
-pub(crate) use preloaded::PreloadedEvent;
+pub(crate) use preload_plan::{PreloadPeriod, PreloadPlan};
+pub(crate) use preloaded::{PreloadedEvent, Subject};
 pub(crate) use spec::{EventSpec, PERIOD_MAX};

@@ -1,27 +1,50 @@
-//! The events of the preloaded library that a recording has, and the period of those of memory. Pure.
+//! The events of the preloaded library that a recording has, and the periods of those of memory and of calls. Pure.
 
 use nprof_stream::EventId;
 
-use crate::event::preloaded::PreloadedEvent;
+use crate::event::preloaded::{PreloadedEvent, Subject};
 use crate::event::spec::EventSpec;
 
-/// The distance of heap samples in bytes.
+/// The distance of samples: in bytes for events of memory, in calls for those of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeapPeriod {
+pub(crate) enum PreloadPeriod {
     Fixed(u64),
     /// Adapted to this number of samples per second of each process.
     Adaptive(u64),
 }
 
 /// The samples per second and process to which the distance is adapted.
-const HEAP_SAMPLES_PER_SECOND: u64 = 1000;
+const SAMPLES_PER_SECOND: u64 = 1000;
+
+impl PreloadPeriod {
+    fn new(requested: Option<u64>) -> Self {
+        requested.map_or(Self::Adaptive(SAMPLES_PER_SECOND), Self::Fixed)
+    }
+
+    /// Returns the distance with which a process starts; `first` if it is adapted.
+    pub(crate) fn first(self, first: u64) -> u64 {
+        match self {
+            Self::Fixed(period) => period,
+            Self::Adaptive(_) => first,
+        }
+    }
+
+    /// Returns the samples per second to which the distance is adapted. None if it is fixed.
+    pub(crate) fn samples_per_second(self) -> Option<u64> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Adaptive(samples_per_second) => Some(samples_per_second),
+        }
+    }
+}
 
 /// The events of the preloaded library that a recording has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PreloadPlan {
     /// Each once, with the id in the stream.
     events: Vec<(PreloadedEvent, EventId)>,
-    pub(crate) heap_period: HeapPeriod,
+    pub(crate) heap_period: PreloadPeriod,
+    pub(crate) call_period: PreloadPeriod,
 }
 
 impl PreloadPlan {
@@ -33,7 +56,7 @@ impl PreloadPlan {
     pub(crate) fn split(specs: &mut Vec<EventSpec>) -> Result<Option<Self>, String> {
         let is_preloaded = |spec: &mut EventSpec| PreloadedEvent::find(&spec.name).is_some();
         let own: Vec<_> = specs.extract_if(.., is_preloaded).collect();
-        let mut period = None;
+        let (mut heap_period, mut call_period) = (None, None);
         let mut events = Vec::new();
         for spec in &own {
             let name = &spec.name;
@@ -41,22 +64,28 @@ impl PreloadPlan {
             if spec.mode.is_some() {
                 return Err(format!("{name} is an event of user code; leave out its modifiers"));
             }
-            if spec.period.is_some() && !event.is_heap() {
-                return Err(format!("{name} has each descriptor; leave out its period"));
-            }
-            if let (Some(one), Some(other)) = (period, spec.period)
+            let period = match event.subject() {
+                Subject::Heap => &mut heap_period,
+                Subject::Calls => &mut call_period,
+                Subject::Descriptors if spec.period.is_some() => {
+                    return Err(format!("{name} has each descriptor; leave out its period"));
+                }
+                Subject::Descriptors => &mut None,
+            };
+            if let (Some(one), Some(other)) = (*period, spec.period)
                 && one != other
             {
-                return Err("all heap events have the same period; give it once".to_owned());
+                let events =
+                    if event.subject() == Subject::Heap { "all heap events" } else { name };
+                return Err(format!("two periods for {events}; give one"));
             }
-            period = period.or(spec.period);
+            *period = period.or(spec.period);
             if !events.iter().any(|(known, _)| *known == event) {
                 events.push((event, EventId::NONE));
             }
         }
-        let adaptive = HeapPeriod::Adaptive(HEAP_SAMPLES_PER_SECOND);
-        let heap_period = period.map_or(adaptive, HeapPeriod::Fixed);
-        Ok((!events.is_empty()).then_some(Self { events, heap_period }))
+        let [heap_period, call_period] = [heap_period, call_period].map(PreloadPeriod::new);
+        Ok((!events.is_empty()).then_some(Self { events, heap_period, call_period }))
     }
 
     /// Gives the events their ids, which follow those of the `others` other events.
@@ -76,14 +105,25 @@ impl PreloadPlan {
         self.events().find(|(known, _)| *known == event).map(|(_, id)| id)
     }
 
-    /// True if it has an event of memory.
-    pub(crate) fn has_heap(&self) -> bool {
-        self.events.iter().any(|(event, _)| event.is_heap())
+    /// True if it has an event of these objects.
+    pub(crate) fn has(&self, subject: Subject) -> bool {
+        self.events.iter().any(|(event, _)| event.subject() == subject)
     }
 
-    /// True if it has an event of descriptors.
-    pub(crate) fn has_descriptors(&self) -> bool {
-        self.events.iter().any(|(event, _)| !event.is_heap())
+    /// True if it has no event but that of calls.
+    pub(crate) fn has_calls_only(&self) -> bool {
+        self.events.iter().all(|(event, _)| event.subject() == Subject::Calls)
+    }
+
+    /// Returns its events in messages.
+    pub(crate) fn description(&self) -> &'static str {
+        if self.has_calls_only() {
+            "calls"
+        } else if self.has(Subject::Calls) {
+            "heap and fd events and calls"
+        } else {
+            "heap and fd events"
+        }
     }
 }
 
@@ -108,8 +148,21 @@ mod tests {
         let expected = ["heap.alloc", "heap.free", "heap.live", "heap.peak", "fd.open", "fd.close"];
         let expected = expected.into_iter().chain(["fd.live"]).zip(2..);
         assert_eq!(names, expected.collect::<Vec<_>>());
-        assert_eq!(plan.heap_period, HeapPeriod::Fixed(65536));
+        assert_eq!(plan.heap_period, PreloadPeriod::Fixed(65536));
         assert_eq!(split(&["cycles"]), Ok((None, vec!["cycles".to_owned()])));
+    }
+
+    #[test]
+    fn memory_and_calls_have_periods_of_their_own() {
+        let (plan, _) = split(&["heap.alloc", "calls:1"]).expect("valid");
+        let plan = plan.expect("events");
+        assert_eq!(plan.call_period, PreloadPeriod::Fixed(1));
+        assert_eq!(plan.heap_period, PreloadPeriod::Adaptive(SAMPLES_PER_SECOND));
+        assert!(plan.has(Subject::Calls) && !plan.has_calls_only());
+        let (plan, _) = split(&["calls"]).expect("valid");
+        let plan = plan.expect("an event");
+        assert_eq!(plan.call_period, PreloadPeriod::Adaptive(SAMPLES_PER_SECOND));
+        assert!(plan.has_calls_only());
     }
 
     #[test]
@@ -117,7 +170,9 @@ mod tests {
         for (texts, reason) in [
             (&["heap.alloc/u"][..], "leave out its modifiers"),
             (&["fd.open:5"], "leave out its period"),
-            (&["heap.alloc:1k", "heap.free:2k"], "give it once"),
+            (&["heap.alloc:1k", "heap.free:2k"], "two periods for all heap events; give one"),
+            (&["calls:1", "calls:2"], "two periods for calls; give one"),
+            (&["calls/u"], "leave out its modifiers"),
         ] {
             assert!(split(texts).is_err_and(|error| error.contains(reason)), "{texts:?}");
         }

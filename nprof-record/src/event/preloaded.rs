@@ -1,6 +1,8 @@
-//! The events of the preloaded library: allocations and descriptors. Pure.
+//! The events of the preloaded library: allocations, descriptors, and calls of instrumented functions. Pure.
 
 use nprof_stream::Measure;
+
+use crate::event::definition;
 
 /// An event of the preloaded library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,10 +21,20 @@ pub(crate) enum PreloadedEvent {
     FdClose,
     /// The descriptors that a process has when it exits.
     FdLive,
+    /// The call of a function that the compiler instrumented.
+    Calls,
+}
+
+/// The objects of an event of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Heap,
+    Descriptors,
+    Calls,
 }
 
 /// Each event with its name.
-const NAMES: [(PreloadedEvent, &str); 8] = [
+const NAMES: [(PreloadedEvent, &str); 9] = [
     (PreloadedEvent::HeapAlloc, "heap.alloc"),
     (PreloadedEvent::HeapFree, "heap.free"),
     (PreloadedEvent::HeapLive, "heap.live"),
@@ -31,6 +43,7 @@ const NAMES: [(PreloadedEvent, &str); 8] = [
     (PreloadedEvent::FdOpen, "fd.open"),
     (PreloadedEvent::FdClose, "fd.close"),
     (PreloadedEvent::FdLive, "fd.live"),
+    (PreloadedEvent::Calls, "calls"),
 ];
 
 /// The names that stand for several events, with these.
@@ -55,14 +68,22 @@ impl PreloadedEvent {
         NAMES.into_iter().find(|(event, _)| *event == self).map_or("", |(_, name)| name)
     }
 
-    /// True if it measures memory, false if it counts descriptors.
-    pub(crate) fn is_heap(self) -> bool {
-        !matches!(self, Self::FdOpen | Self::FdClose | Self::FdLive)
+    /// Returns the objects of the event.
+    pub(crate) fn subject(self) -> Subject {
+        match self {
+            Self::FdOpen | Self::FdClose | Self::FdLive => Subject::Descriptors,
+            Self::Calls => Subject::Calls,
+            _ => Subject::Heap,
+        }
     }
 
     /// Returns the quantity of its weights.
     pub(crate) fn measure(self) -> Measure {
-        if self.is_heap() { Measure::Bytes } else { Measure::Count }
+        match self.subject() {
+            Subject::Heap => Measure::Bytes,
+            Subject::Descriptors => Measure::Count,
+            Subject::Calls => definition::calls_measure(),
+        }
     }
 }
 

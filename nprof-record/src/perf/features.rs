@@ -23,7 +23,7 @@ pub(crate) fn list(perf: &impl TryOpen, cpus: &[u32], paranoid: Option<i32>) -> 
         listing("kernel-code", try_clock(perf, &both, CpuMode::Kernel, cpu, paranoid)),
         listing("system-wide", try_clock(perf, &both[..1], CpuMode::User, cpu, paranoid)),
         listing("deep-stacks", try_copier(cpus)),
-        listing("calls", try_calls(cpus)),
+        listing("counted-calls", try_calls(cpus)),
     ]
 }
 

@@ -4,7 +4,7 @@ use anyhow::Context;
 use nprof_cli::shell;
 use nprof_stream::{Event, EventId, Head, RunId, Step};
 
-use crate::event::{CpuMode, HeapPeriod, PreloadPlan, SamplingPeriod, StackMode};
+use crate::event::{CpuMode, PreloadPeriod, PreloadPlan, SamplingPeriod, StackMode, Subject};
 use crate::os::machine;
 use crate::perf::calls::data::SLICE_NS;
 use crate::perf::calls::routines::CountedEvent;
@@ -84,11 +84,17 @@ pub(crate) fn counted(id: EventId, counted: &CountedEvent) -> Event {
 /// Returns the definitions of the events of the preloaded library.
 fn preloaded(plan: &PreloadPlan) -> impl Iterator<Item = Event> {
     plan.events().map(|(event, id)| {
-        let (period, frequency) = match plan.heap_period {
-            _ if !event.is_heap() => (Some(1), None),
-            HeapPeriod::Fixed(bytes) => (Some(bytes), None),
-            HeapPeriod::Adaptive(samples_per_second) => (None, Some(samples_per_second)),
+        let period = match event.subject() {
+            Subject::Heap => plan.heap_period,
+            Subject::Calls => plan.call_period,
+            Subject::Descriptors => PreloadPeriod::Fixed(1),
         };
+        let (period, frequency) = match period {
+            PreloadPeriod::Fixed(distance) => (Some(distance), None),
+            PreloadPeriod::Adaptive(samples_per_second) => (None, Some(samples_per_second)),
+        };
+        // Sums of all calls are exact, however short the slice of time.
+        let exact_ns = (event.subject() == Subject::Calls && period == Some(1)).then_some(1);
         Event {
             id,
             name: event.name().into(),
@@ -99,6 +105,7 @@ fn preloaded(plan: &PreloadPlan) -> impl Iterator<Item = Event> {
             scope: CpuMode::User.word().into(),
             unwind: StackMode::Dwarf.word().into(),
             capture: b"preload".to_vec(),
+            exact_ns,
             ..Event::default()
         }
     })

@@ -7,7 +7,7 @@ use nprof_stream::{Cause, Mark};
 use crate::convert::allocations::state::Missed;
 use crate::convert::counts::{CompatSamples, Sum};
 use crate::convert::waits::TimeSums;
-use crate::event::CpuMode;
+use crate::event::{CpuMode, PreloadPlan};
 use crate::perf::plan::OpenMode;
 use crate::session::delays::{Delay, DelayCause};
 
@@ -66,9 +66,11 @@ pub(crate) struct Summary {
     pub(crate) unmeasured: u64,
     /// The counts of calls; `None` if they were not counted.
     pub(crate) calls: Option<CallSummary>,
-    /// True if a library was loaded into the command.
-    pub(crate) is_preloaded: bool,
-    /// What heap and fd events lack.
+    /// The events of the library that was loaded into the command; `None` if none was.
+    pub(crate) preloaded: Option<PreloadPlan>,
+    /// True if no call of an instrumented function was recorded, which should have been.
+    pub(crate) has_no_calls: bool,
+    /// What the events of the library lack.
     pub(crate) missed: Missed,
     /// Threads of which the stacks may not be read while they wait.
     pub(crate) unread_stacks: usize,
@@ -197,7 +199,8 @@ impl Summary {
     /// Returns remarks, which are not printed with -q.
     pub(crate) fn remarks(&self) -> Vec<String> {
         // A recording of memory alone samples no time; one of waits in windows does, uncounted.
-        let samples_time = (self.clock.is_some() || !self.is_preloaded) && !self.has_wait_windows;
+        let samples_time =
+            (self.clock.is_some() || self.preloaded.is_none()) && !self.has_wait_windows;
         // A program that spends little time in one mode may have spent it in the other.
         let has_time = samples_time && self.times.is_none() && self.cpu_mode == CpuMode::Both;
         let waited = self.waited().filter(|_| has_time);
@@ -216,9 +219,9 @@ impl Summary {
                 "{name}: {count} event{plural} not counted: the field is negative, as of an error"
             )
         });
-        let preloaded = self
-            .is_preloaded
-            .then(|| "a library was loaded into the command for heap and fd events".to_owned());
+        let preloaded = self.preloaded.iter().map(|plan| {
+            format!("a library was loaded into the command for {}", plan.description())
+        });
         text.into_iter().chain(negative).chain(preloaded).collect()
     }
 

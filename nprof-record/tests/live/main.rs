@@ -5,6 +5,8 @@
 mod absent_pages;
 // Heap and fd events: bytes by caller, leaks, the peak, fork and exec, users without rights.
 mod allocations;
+// Calls of functions that the compiler instrumented: exact and sampled counts by function and caller.
+mod instrumented;
 // Recording processes, the system and cgroups that run already; several events, delay, CPUs.
 mod attach;
 // Stacks deeper than the kernel's copy, with BPF and with hardware breakpoints.

@@ -344,7 +344,7 @@ impl Summary {
         (count > 0).then(|| format!("{count} {LOST_RECORDS}"))
     }
 
-    /// Returns the number of processes of which heap and fd events are missing.
+    /// Returns the number of processes of which heap, fd or calls events are missing.
     pub fn unseen(&self) -> u64 {
         total(self.runs.iter().filter_map(|run| run.end.as_ref()?.unseen))
     }
@@ -393,7 +393,7 @@ impl Summary {
         if let unseen @ 1.. = self.unseen() {
             let plural = if unseen == 1 { "" } else { "es" };
             lines.push(format!(
-                "unseen:  {unseen} process{plural} without heap and fd events, see the messages of nprof-record"
+                "unseen:  {unseen} process{plural} without heap, fd or calls events, see the messages of nprof-record"
             ));
         }
         if self.has_omissions {

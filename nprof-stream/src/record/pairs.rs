@@ -312,8 +312,8 @@ macro_rules! with_pairs {
                 lost_others: Option<u64>,
                 /// The number of lost records of processes and mappings.
                 lost_records: Option<u64>,
-                /// The number of processes of which heap and fd events are missing: they did not load the library
-                /// that records them, or bring an allocator of their own.
+                /// The number of processes of which heap, fd or calls events are missing: they did not load the
+                /// library that records them, or bring an allocator of their own.
                 unseen: Option<u64>,
                 /// The number of samples older than one before them.
                 late: Option<u64>,

@@ -294,6 +294,43 @@ macro_rules! capture_and_call {
 }
 pub(in crate::library) use capture_and_call;
 
+/// The code of a hook that the compiler calls at the entry of a function, with two arguments at most, as it calls other
+/// functions: counts the call down in the field of the thread's state at an offset, and jumps to the next definition.
+macro_rules! count_call {
+    ($next:path, $called:path, $remaining:expr) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            $crate::library::arch::load_thread!(),
+            // Before the dynamic linker has relocated this library, it may call a resolver (IFUNC) in another one.
+            "cbz x10, 4f",
+            "ldr x11, [x9, #{remaining}]",
+            "subs x11, x11, #1",
+            "str x11, [x9, #{remaining}]",
+            "b.le 3f",
+            "2: adrp x16, {next}",
+            "ldr x16, [x16, :lo12:{next}]",
+            "br x16",
+            "3:",
+            $crate::library::arch::enter!(),
+            "stp x0, x1, [sp, #-16]!",
+            "sub sp, sp, #112",
+            $crate::library::arch::store_registers!(),
+            "mov x0, sp",
+            "bl {called}",
+            "add sp, sp, #112",
+            "ldp x0, x1, [sp], #16",
+            $crate::library::arch::leave!(),
+            "b 2b",
+            "4: ret",
+            ".cfi_endproc",
+            remaining = const $remaining,
+            next = sym $next,
+            called = sym $called,
+        )
+    };
+}
+pub(in crate::library) use count_call;
+
 /// malloc(3): subtracts the size from the first field of the thread's state, and jumps to the next definition if the
 /// rest is positive. The counts of a signal handler between load and store are lost.
 macro_rules! count_and_allocate {

@@ -215,6 +215,73 @@ macro_rules! capture_and_call {
 }
 pub(in crate::library) use capture_and_call;
 
+/// The code of a hook that the compiler calls at the entry of a function: counts the call down in the field of the
+/// thread's state at an offset, and jumps to the next definition.
+///
+/// The hook keeps all registers but r11: the function has its arguments in some of them, and before its prologue the
+/// stack is not aligned as for a call. The slow path changes the lower halves of vector registers alone: code for
+/// x86-64 without AVX keeps the others.
+macro_rules! count_call {
+    ($next:path, $called:path, $remaining:expr) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "mov r11, qword ptr [rip + nprof_thread@GOTTPOFF]",
+            // Before the dynamic linker has relocated this library, it may call a resolver (IFUNC) in another one.
+            "test r11, r11",
+            "je 4f",
+            "sub qword ptr fs:[r11 + {remaining}], 1",
+            "jle 3f",
+            "2: jmp qword ptr [rip + {next}]",
+            "3: push r15", ".cfi_adjust_cfa_offset 8",
+            "push r14", ".cfi_adjust_cfa_offset 8",
+            "push r13", ".cfi_adjust_cfa_offset 8",
+            "push r12", ".cfi_adjust_cfa_offset 8",
+            "push rbx", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
+            "push rbp", ".cfi_adjust_cfa_offset 8",
+            "lea r11, [rsp + 56]",
+            "push r11", ".cfi_adjust_cfa_offset 8",
+            "push qword ptr [rsp + 56]", ".cfi_adjust_cfa_offset 8",
+            "mov rbx, rsp", ".cfi_def_cfa_register rbx",
+            "push rax",
+            "push rcx",
+            "push rdx",
+            "push rsi",
+            "push rdi",
+            "push r8",
+            "push r9",
+            "push r10",
+            "sub rsp, 256",
+            "and rsp, -16",
+            ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+            "movaps xmmword ptr [rsp + 16 * \\number], xmm\\number",
+            ".endr",
+            "mov rdi, rbx",
+            "call {called}",
+            ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+            "movaps xmm\\number, xmmword ptr [rsp + 16 * \\number]",
+            ".endr",
+            "lea rsp, [rbx - 64]",
+            "pop r10",
+            "pop r9",
+            "pop r8",
+            "pop rdi",
+            "pop rsi",
+            "pop rdx",
+            "pop rcx",
+            "pop rax", ".cfi_def_cfa_register rsp",
+            "mov rbx, qword ptr [rsp + 24]", ".cfi_restore rbx",
+            "add rsp, 64", ".cfi_adjust_cfa_offset -64",
+            "jmp 2b",
+            "4: ret",
+            ".cfi_endproc",
+            remaining = const $remaining,
+            next = sym $next,
+            called = sym $called,
+        )
+    };
+}
+pub(in crate::library) use count_call;
+
 /// malloc(3): subtracts the size from the first field of the thread's state, and jumps to the next definition if the
 /// rest is positive.
 macro_rules! count_and_allocate {

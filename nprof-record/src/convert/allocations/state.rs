@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use crate::convert::allocations::descriptors::Descriptors;
 use crate::convert::allocations::known_stacks::KnownStacks;
 use crate::convert::allocations::live_set::LiveSet;
-use crate::event::{PreloadPlan, PreloadedEvent};
+use crate::event::{PreloadPlan, PreloadedEvent, Subject};
 use crate::image::allocator::AllocationFunction;
 
 /// The most blocks that are followed, of all processes together: 176 MB of memory.
@@ -117,7 +117,12 @@ impl AllocationState {
 
     /// True if events of memory are recorded.
     pub(crate) fn records_heap(&self) -> bool {
-        self.plan.has_heap()
+        self.plan.has(Subject::Heap)
+    }
+
+    /// Returns the events.
+    pub(crate) fn plan(&self) -> &PreloadPlan {
+        &self.plan
     }
 
     /// True for an event of the library, and for none: the losses of all other events have one.

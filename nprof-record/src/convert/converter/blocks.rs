@@ -36,7 +36,12 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Returns the task and the node of a known stack. None if it is not of a process of the tree.
-    fn locate_known(&mut self, id: SampleId, ring: u64, number: u32) -> Option<(TaskId, NodeId)> {
+    pub(super) fn locate_known(
+        &mut self,
+        id: SampleId,
+        ring: u64,
+        number: u32,
+    ) -> Option<(TaskId, NodeId)> {
         let process = self.allocations.as_ref()?.processes.get(&ring)?;
         let stack = process.known.as_ref()?.get(number);
         let owner = self.tree.task(id.tid).filter(|task| task.pid == id.pid);
@@ -63,7 +68,13 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Makes the current stack known to the library, if its walk depends on few words.
-    fn remember_stack(&mut self, id: SampleId, ring: u64, capture: &Capture<'_>, node: NodeId) {
+    pub(super) fn remember_stack(
+        &mut self,
+        id: SampleId,
+        ring: u64,
+        capture: &Capture<'_>,
+        node: NodeId,
+    ) {
         let Some((words, addresses)) = self.resolver.words() else { return };
         let Some(process) = self.tree.process_mut(id.pid) else { return };
         let state = self.allocations.as_mut();

@@ -14,7 +14,7 @@ use crate::convert::allocations::live_set::LiveSet;
 use crate::convert::allocations::state::{AllocationState, Allocator, Executed, Missed};
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
-use crate::event::PreloadedEvent;
+use crate::event::{PreloadPlan, PreloadedEvent};
 use crate::image::allocator::AllocationFunction;
 use crate::os::procfs;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
@@ -50,6 +50,11 @@ impl<S: Sink> Converter<S> {
             self.checked_ns = now_ns;
         }
         is_due
+    }
+
+    /// Returns the events of the library. None if none are recorded.
+    pub(crate) fn preload_plan(&self) -> Option<&PreloadPlan> {
+        self.allocations.as_ref().map(AllocationState::plan)
     }
 
     /// Returns what the events of the library lack. None if they are not recorded.
@@ -115,6 +120,8 @@ impl<S: Sink> Converter<S> {
                 Content::Repeated(repeated) => self.allocate_again(id, ring, repeated),
                 Content::Freed(address) => self.release(id, ring, *address),
                 Content::Kept(address) => self.keep(id, ring, *address),
+                Content::Called(called) => self.handle_called(id, ring, called),
+                Content::CalledAgain(called) => self.handle_called_again(id, ring, called),
                 Content::Opened(opened) => self.open_descriptor(id, ring, opened),
                 Content::Closed(range) => {
                     self.close_descriptors(id, ring, range.first, range.last);

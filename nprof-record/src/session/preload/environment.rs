@@ -49,6 +49,7 @@ mod tests {
             socket: "name",
             secret: 7,
             heap_period: 5,
+            call_period: 0,
             stack_bytes: 8192,
             ring_bytes: 1 << 20,
             descriptors: true,

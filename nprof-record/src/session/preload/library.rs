@@ -23,7 +23,7 @@ const PARENTS: [&str; 2] = ["/tmp", "/var/tmp"];
 /// If this build has no library, or it cannot be written to any directory.
 pub(crate) fn install() -> anyhow::Result<PathBuf> {
     if nprof_preload::LIBRARY.is_empty() {
-        bail!("this build of nprof-record has no library for heap and fd events");
+        bail!("this build of nprof-record has no library to load into programs");
     }
     let mut refused = None;
     for parent in PARENTS {
@@ -33,7 +33,7 @@ pub(crate) fn install() -> anyhow::Result<PathBuf> {
         }
     }
     Err(refused.unwrap_or_else(|| anyhow::anyhow!("there is no directory for it")))
-        .context("cannot install the library for heap and fd events")
+        .context("cannot install the library to load into programs")
 }
 
 /// Writes `content` into a file of a directory of this user below `parent`.

@@ -1,4 +1,4 @@
-//! The library that programs load for heap and fd events: its file, the environment that loads it, and the
+//! The library that programs load for heap, fd and calls events: its file, the environment that loads it, and the
 //! records of the processes that have loaded it.
 
 pub(crate) mod environment;

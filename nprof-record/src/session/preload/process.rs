@@ -6,11 +6,12 @@ use nprof_preload::protocol::{Content, Hello, Record};
 use nprof_preload::{Connection, Losses, Ring};
 use nprof_stream::{EventId, NO_CPU};
 
+use crate::event::PreloadPeriod;
 use crate::os::procfs;
 use crate::perf::handler::RecordHandler;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{KernelRecord, SampleId};
-use crate::session::preload::rate::Rate;
+use crate::session::preload::rate::{CALL_PERIOD_MIN, HEAP_PERIOD_MIN, Rate};
 use crate::sys::{self, ProcessFd};
 
 /// Bytes of the data of a ring.
@@ -43,7 +44,8 @@ pub(super) struct Process {
     /// The time of the next record, not before that of the one before.
     time_ns: u64,
     reported: Losses,
-    rate: Rate,
+    heap_rate: Rate,
+    call_rate: Rate,
     /// Bytes of the ring that were read before this drain.
     read_before: u64,
     /// The time since which the next record is incomplete; 0 if it is not.
@@ -81,7 +83,8 @@ impl Process {
             buffer: Vec::new(),
             time_ns: started_ns,
             reported: Losses::default(),
-            rate: Rate::since(now_ns),
+            heap_rate: Rate::since(now_ns, HEAP_PERIOD_MIN),
+            call_rate: Rate::since(now_ns, CALL_PERIOD_MIN),
             read_before: 0,
             stuck_ns: 0,
         }
@@ -190,11 +193,13 @@ impl Process {
                 if let Some(record) = Record::parse(kind, &self.buffer) {
                     // Another namespace numbers the threads otherwise.
                     let tid = if self.inner_pid == self.pid { record.tid } else { self.pid };
-                    let is_heap = matches!(
-                        record.content,
-                        Content::Allocated(_) | Content::Freed(_) | Content::Kept(_)
-                    );
-                    self.rate.add(u64::from(is_heap));
+                    match record.content {
+                        Content::Allocated(_) | Content::Freed(_) | Content::Kept(_) => {
+                            self.heap_rate.add(1);
+                        }
+                        Content::Called(_) => self.call_rate.add(1),
+                        _ => {}
+                    }
                     handle(id(tid), PreloadContent::Written(record.content));
                 }
                 self.next = Next::Nothing;
@@ -250,14 +255,23 @@ impl Process {
         self.skip_abandoned(now_ns);
     }
 
-    /// Ends a drain: wakes threads that wait for room, and adapts the distance of samples to a number per second.
-    pub(super) fn end_drain(&mut self, now_ns: u64, samples_per_second: Option<u64>) {
+    /// Ends a drain: wakes threads that wait for room, and adapts distances of samples to a number per second.
+    pub(super) fn end_drain(
+        &mut self,
+        now_ns: u64,
+        heap_period: PreloadPeriod,
+        call_period: PreloadPeriod,
+    ) {
         // Threads that wait need the room before the next distance.
         self.ring.wake();
-        let Some(samples_per_second) = samples_per_second else { return };
-        if let Some(period) = self.rate.adapted(now_ns, self.ring.heap_period(), samples_per_second)
-        {
+        let adapted = |rate: &mut Rate, before, period: PreloadPeriod| {
+            rate.adapted(now_ns, before, period.samples_per_second()?)
+        };
+        if let Some(period) = adapted(&mut self.heap_rate, self.ring.heap_period(), heap_period) {
             self.ring.set_heap_period(period);
+        }
+        if let Some(period) = adapted(&mut self.call_rate, self.ring.call_period(), call_period) {
+            self.ring.set_call_period(period);
         }
     }
 
@@ -312,7 +326,8 @@ mod tests {
             buffer: Vec::new(),
             time_ns: 0,
             reported: Losses::default(),
-            rate: Rate::default(),
+            heap_rate: Rate::default(),
+            call_rate: Rate::default(),
             read_before: 0,
             stuck_ns: 0,
         }

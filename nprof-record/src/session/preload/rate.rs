@@ -1,7 +1,8 @@
-//! The distance of heap samples, adapted to the rate at which a process allocates. Pure.
+//! The distance of samples, adapted to the rate at which a process allocates or calls. Pure.
 
-/// The smallest distance to which it is adapted.
-const PERIOD_MIN: u64 = 4 << 10;
+/// The smallest distances in bytes and in calls to which it is adapted.
+pub(super) const HEAP_PERIOD_MIN: u64 = 4 << 10;
+pub(super) const CALL_PERIOD_MIN: u64 = 1;
 
 /// The largest distance to which it is adapted.
 const PERIOD_MAX: u64 = 1 << 40;
@@ -13,19 +14,21 @@ const RATE_WINDOW_MIN_NS: u64 = 5_000_000;
 /// The largest factor by which the distance of samples grows at a time.
 const GROWTH_MAX: u64 = 16;
 
-/// The rate of the heap samples of a process.
+/// The rate of the samples of a process, of memory or of calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
     since_ns: u64,
     samples: u64,
     /// Consecutive windows with few samples.
     quiet: u32,
+    /// The smallest distance.
+    least: u64,
 }
 
 impl Rate {
-    /// Creates the rate of a process that starts at a time.
-    pub(super) fn since(now_ns: u64) -> Self {
-        Self { since_ns: now_ns, ..Self::default() }
+    /// Creates the rate of a process that starts at a time, with a smallest distance.
+    pub(super) fn since(now_ns: u64, least: u64) -> Self {
+        Self { since_ns: now_ns, least, ..Self::default() }
     }
 
     /// Adds samples.
@@ -62,11 +65,11 @@ impl Rate {
         }
         self.quiet = if samples < wanted / 4 { self.quiet + 1 } else { 0 };
         // A short pause does not mean that the next phase allocates less.
-        if self.quiet < 10 || period <= PERIOD_MIN {
+        if self.quiet < 10 || period <= self.least {
             return None;
         }
         self.quiet = 0;
-        Some((period / 2).max(PERIOD_MIN))
+        Some((period / 2).max(self.least))
     }
 }
 
@@ -76,12 +79,13 @@ mod tests {
 
     #[test]
     fn distance_grows_at_once_and_shrinks_after_a_second() {
-        let mut rate = Rate { samples: 200, ..Rate::default() };
+        let least = HEAP_PERIOD_MIN;
+        let mut rate = Rate { samples: 200, least, ..Rate::default() };
         assert_eq!(rate.adapted(RATE_WINDOW_NS / 2, 4096, 1000), None, "the window is not over");
         rate.samples = 900;
         let growth = rate.adapted(RATE_WINDOW_NS / 2, 4096, 1000);
         assert_eq!(growth, Some(4096 * 16), "18 times too many, and more than in a window");
-        rate = Rate { samples: 900, ..Rate::default() };
+        rate = Rate { samples: 900, least, ..Rate::default() };
         assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), Some(4096 * 16), "9 times too many");
         assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), None, "it begins again");
         rate.samples = 101;
@@ -91,7 +95,7 @@ mod tests {
         }
         assert_eq!(rate.adapted(12 * RATE_WINDOW_NS, 65536, 1000), Some(32768));
         for window in 13..40 {
-            assert_eq!(rate.adapted(window * RATE_WINDOW_NS, PERIOD_MIN, 1000), None, "{window}");
+            assert_eq!(rate.adapted(window * RATE_WINDOW_NS, least, 1000), None, "{window}");
         }
     }
 }

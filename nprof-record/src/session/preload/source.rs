@@ -7,7 +7,7 @@ use std::time::Duration;
 use nprof_preload::Listener;
 use nprof_stream::{Cause, EventId};
 
-use crate::event::{HeapPeriod, PreloadPlan, PreloadedEvent};
+use crate::event::{PreloadPlan, PreloadedEvent};
 use crate::perf::backlog::Backlog;
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::LostSamples;
@@ -26,6 +26,9 @@ const SLEEP: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 
 /// The distance of heap samples with which a process starts if it is adapted.
 pub(crate) const FIRST_PERIOD: u64 = 64 << 10;
+
+/// The same for calls: small, so that a program with a few thousand calls has samples.
+pub(crate) const FIRST_CALL_PERIOD: u64 = 16;
 
 /// The most connections that one drain accepts.
 const ACCEPTED_MAX: usize = 4096;
@@ -95,6 +98,7 @@ impl PreloadSource {
             let events = [
                 (PreloadedEvent::HeapAlloc, now.allocations, before.allocations),
                 (PreloadedEvent::HeapFree, now.frees, before.frees),
+                (PreloadedEvent::Calls, now.calls, before.calls),
                 (PreloadedEvent::FdOpen, now.others, before.others),
             ];
             for (event, now, before) in events {
@@ -188,12 +192,9 @@ impl EventSource for PreloadSource {
         self.report_lost(handler);
         self.fullest = self.processes.iter().map(Process::drained).max().unwrap_or(0);
         self.processes.retain(|process| !process.is_gone());
-        let samples_per_second = match self.plan.heap_period {
-            HeapPeriod::Adaptive(samples_per_second) => Some(samples_per_second),
-            HeapPeriod::Fixed(_) => None,
-        };
+        let PreloadPlan { heap_period, call_period, .. } = self.plan;
         for process in &mut self.processes {
-            process.end_drain(self.drain_ns, samples_per_second);
+            process.end_drain(self.drain_ns, heap_period, call_period);
         }
         let is_waiting = self.processes.iter().any(|process| process.next_ns().is_some());
         if is_waiting { Backlog::Samples } else { Backlog::Nothing }

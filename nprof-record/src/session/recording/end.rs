@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use nprof_stream::{End, EventId, Record};
 
+use crate::convert::counts::Sum;
 use crate::convert::dictionary::Sink;
-use crate::event::CpuMode;
+use crate::event::{CpuMode, PreloadPlan, PreloadedEvent};
 use crate::image::kept_images::KeptImages;
 use crate::os::procfs;
 use crate::perf::plan::{OpenMode, Plan};
@@ -48,7 +49,7 @@ impl Recording {
         let kept = converter.kept_images();
         let times = converter.time_sums();
         let missed = converter.missed();
-        let is_preloaded = missed.is_some();
+        let preloaded = converter.preload_plan().cloned();
         let unseen =
             missed.as_ref().map(|missed| missed.unseen.processes + missed.bypassed.processes);
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
@@ -109,7 +110,8 @@ impl Recording {
             times,
             unmeasured,
             calls,
-            is_preloaded,
+            has_no_calls: has_no_calls(preloaded.as_ref(), &sums),
+            preloaded,
             missed: missed.unwrap_or_default(),
             unread_stacks,
             waits_by_switches: plan.waits_by_switches,
@@ -148,6 +150,13 @@ impl Recording {
         let error = stream.finish().err();
         Outcome { error, summary, kept: kept.map(KeptImages::finish) }
     }
+}
+
+/// True if the library should have recorded calls, and has recorded none.
+fn has_no_calls(plan: Option<&PreloadPlan>, sums: &[Sum]) -> bool {
+    let event = plan.and_then(|plan| plan.id(PreloadedEvent::Calls));
+    let sum = event.and_then(|event| sums.get((event.0 as usize).wrapping_sub(1)));
+    sum.is_some_and(|sum| sum.samples == 0)
 }
 
 /// Returns counts with the names of their events.

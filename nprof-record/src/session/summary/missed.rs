@@ -1,4 +1,4 @@
-//! The warnings on heap and fd events: what they lack, and the remedy.
+//! The warnings on the events of the preloaded library: what they lack, and the remedy.
 
 use nprof_stream::escape::escaped;
 
@@ -7,16 +7,26 @@ use crate::convert::allocations::state::{BLOCKS_MAX, Executed, Missed, Unseen};
 use crate::image::allocator::AllocationFunction;
 
 impl Summary {
-    /// Returns the warnings on heap and fd events.
+    /// Returns the warnings on the events of the preloaded library.
     pub(super) fn missing_allocations(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        let Some(plan) = &self.preloaded else { return warnings };
+        let (events, has_calls_only) = (plan.description(), plan.has_calls_only());
+        if self.has_no_calls {
+            warnings.push(
+                "no calls: no function was instrumented by the compiler, or the program defines the \
+                 hooks itself; compile it with -finstrument-functions or -pg, or count calls with --calls"
+                    .to_owned(),
+            );
+        }
         if self.lost_preloaded > 0 {
             // Threads wait for room, unless it is not read for ten seconds.
             warnings.push(format!(
-                "{} of heap and fd events were lost: nprof-record did not read them for ten seconds, \
+                "{} of {events} were lost: nprof-record did not read them for ten seconds, \
                  signal handlers wrote them, or the program may map no more memory (ulimit -v); let it \
-                 run, raise the limit, or choose a larger period, such as heap:1m",
-                counted(self.lost_preloaded, "record")
+                 run, raise the limit, or choose a larger period, such as {}",
+                counted(self.lost_preloaded, "record"),
+                if has_calls_only { "calls:1000" } else { "heap:1m" }
             ));
         }
         let Missed { unseen, bypassed, unfollowed } = &self.missed;
@@ -28,12 +38,15 @@ impl Summary {
         }
         if unseen.processes > 0 {
             warnings.push(format!(
-                "{} without heap and fd events, the first of {}: static and set-user-ID programs, and \
-                 those with an environment of their own, do not load the library; weigh a probe \
-                 instead, such as {}",
+                "{} without {events}, the first of {}: static and set-user-ID programs, and those with \
+                 an environment of their own, do not load the library; {}",
                 processes(unseen),
                 name(&unseen.first),
-                probe(&unseen.first)
+                if has_calls_only {
+                    "count calls with --calls".to_owned()
+                } else {
+                    format!("weigh a probe instead, such as {}", probe(&unseen.first))
+                }
             ));
         }
         if bypassed.processes > 0 {

@@ -1,4 +1,6 @@
 use super::*;
+use crate::convert::allocations::state::Unseen;
+use crate::event::EventSpec;
 
 fn summary() -> Summary {
     Summary {
@@ -10,6 +12,24 @@ fn summary() -> Summary {
         frequency: 997,
         ..Summary::default()
     }
+}
+
+/// Returns the plan of an event of the preloaded library.
+fn plan(event: &str) -> PreloadPlan {
+    let specs = EventSpec::expanded_all(&[EventSpec::parse(event).expect("a name")]);
+    PreloadPlan::split(&mut specs.expect("a group or an event")).expect("valid").expect("an event")
+}
+
+#[test]
+fn program_without_instrumented_functions_is_explained() {
+    let unseen = Unseen { processes: 2, ..Unseen::default() };
+    let missed = Missed { unseen, ..Missed::default() };
+    let preloaded = Some(plan("calls"));
+    let summary = Summary { preloaded, has_no_calls: true, missed, ..summary() };
+    let [calls, unseen] = &summary.warnings()[..] else { panic!("{:?}", summary.warnings()) };
+    assert!(calls.contains("compile it with -finstrument-functions or -pg"), "{calls}");
+    assert!(unseen.starts_with("2 processes without calls,"), "{unseen}");
+    assert!(unseen.ends_with("count calls with --calls"), "{unseen}");
 }
 
 #[test]
@@ -160,7 +180,7 @@ fn waiting_is_stated() {
     assert_eq!(waiting.remarks(), [remark]);
     let system = Summary { subject: None, ..waiting.clone() };
     assert!(system.remarks().is_empty(), "an idle machine");
-    let memory = Summary { clock: None, is_preloaded: true, ..waiting.clone() };
+    let memory = Summary { clock: None, preloaded: Some(plan("heap")), ..waiting.clone() };
     assert!(
         !memory.remarks().iter().any(|remark| remark.contains("waiting")),
         "no time is sampled"
