@@ -21,6 +21,8 @@ PROGRAMS = [
     ("blocks", "blocks.cpp", ["-O2", "-pthread"]),
     ("files", "files.c", ["-O2"]),
     ("calls", "calls.c", ["-O2", "-fno-optimize-sibling-calls"]),
+    ("calls-instrumented", "calls.c", ["-O2", "-fno-optimize-sibling-calls", "-finstrument-functions"]),
+    ("calls-pg", "calls.c", ["-O2", "-fno-optimize-sibling-calls", "-pg"]),
     ("routines", "routines.c", ["-O1"]),
     ("deep", "deep.c", ["-O1"]),
     ("storm", "storm.c", ["-O1"]),

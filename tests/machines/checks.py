@@ -350,6 +350,20 @@ def calls_are_exact(results):
     return "equal the program's"
 
 
+@check("""
+nprof-record -e calls:1 -o s.nprof -- calls-instrumented > truth
+nprof-record -e calls:1 -o pg.nprof -- calls-pg > pg-truth
+""")
+def calls_of_instrumented_functions_are_exact(results):
+    """With the hooks of -finstrument-functions and of -pg."""
+    for stream, truth in [("s.nprof", "truth"), ("pg.nprof", "pg-truth")]:
+        rows = results.report(stream, "--by", "function")["rows"]
+        sums = {row["function"]: row["self"] for row in rows}
+        for name, count in results.truth(truth).items():
+            assert sums.get(name) == count, f"{stream}: {name}: {sums.get(name)} calls instead of {count}"
+    return "equal the program's"
+
+
 def counted_by_routine(results, event):
     """Returns the sums of an event by function, and the numbers that the program printed."""
     rows = results.report("s.nprof", "--by", "function")["rows"]
