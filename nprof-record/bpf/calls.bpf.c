@@ -164,7 +164,7 @@ struct walk {
 	u32 depth;
 	u32 is_changing;  // 1: a program changes the routines
 	u32 serial;
-	u32 unused;
+	u32 is_out;  // 1: switched out, as far as the tracepoint tells
 	struct routine routines[DEPTH];
 };
 
@@ -396,9 +396,27 @@ INLINE u64 difference(u64 from, u64 to)
 	return from == UNKNOWN || to == UNKNOWN ? 0 : to - from;
 }
 
+// Current runs, but its switch-in was not seen: the kernel may run no tracepoint for a switch from some
+// threads. What it had since is not known, and the CPU's count at its last switch is of other threads.
+INLINE void come_in_unseen(struct walk *walk)
+{
+	note(UNREADABLE);
+	for (int i = 0; i < 4; i++) {
+		u64 switches = *(volatile u64 *)&walk->switches;
+
+		*(volatile u64 *)&walk->since = cpu_count();
+		*(volatile u32 *)&walk->is_out = 0;
+		if (*(volatile u64 *)&walk->switches == switches)
+			return;
+	}
+	walk->since = UNKNOWN;
+}
+
 // The events of current. A switch may happen in between (CONFIG_PREEMPT).
 INLINE u64 thread_count(struct walk *walk)
 {
+	if (walk->is_out)
+		come_in_unseen(walk);
 	for (int i = 0; i < 4; i++) {
 		u64 switches = *(volatile u64 *)&walk->switches;
 		u64 before = *(volatile u64 *)&walk->events, since = *(volatile u64 *)&walk->since;
@@ -622,7 +640,11 @@ int on_switch(u64 *ctx)
 
 	if (walk) {
 		count = count_after_switch();
-		walk->events += difference(walk->since, count);
+		if (walk->is_out)
+			note(UNREADABLE);
+		else
+			walk->events += difference(walk->since, count);
+		walk->is_out = 1;
 		walk->since = count;
 		walk->switches++;
 		if (!walk->is_changing)
@@ -633,6 +655,7 @@ int on_switch(u64 *ctx)
 	walk = map_lookup(&walks, &tid);
 	if (walk) {
 		walk->since = count ?: count_after_switch();
+		walk->is_out = 0;
 		walk->switches++;
 	}
 	return 0;

@@ -84,7 +84,7 @@ impl CallSummary {
         if self.unreadable > 0 {
             warnings.push(format!(
                 "the event of --calls-event could not be read {} times: another program has its \
-                 counter, or a CPU came online; its counts are too low",
+                 counter, a CPU came online, or the kernel hid a switch; its counts are too low",
                 self.unreadable
             ));
         }
