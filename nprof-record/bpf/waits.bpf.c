@@ -686,7 +686,7 @@ int on_switched_in(u64 *ctx)
 	struct task_struct *task;
 	struct clock *clock;
 	struct wait wait;
-	u64 total, blocked, run_delay, mode = 0;
+	u64 total, blocked, arrived, run_delay, mode = 0;
 	u32 tid;
 	void *regs;
 
@@ -698,8 +698,10 @@ int on_switched_in(u64 *ctx)
 		return 0;
 	clock = this_clock();
 	wait.until = clock ? clock->switched : 0;
-	// `on_switch` is not attached yet, or has no clock.
-	if (wait.until < thread->since)
+	arrived = clock && clock->read ? task->sched_info.last_arrival + clock->offset : 0;
+	// `on_switch` is not attached yet, has no clock, or did not run for the task before this one: a
+	// virtual machine was seen to run no program at switches from threads of its supervisor.
+	if (wait.until < thread->since || wait.until < arrived)
 		wait.until = ktime_get_ns();
 	wait.since = thread->since;
 	wait.state = thread->state;
@@ -707,8 +709,8 @@ int on_switched_in(u64 *ctx)
 	// The kernel's own account of the time from its wake-up on, up to the time of its clock.
 	run_delay = task->sched_info.run_delay;
 	wait.runnable = difference(run_delay, thread->run_delay);
-	if (clock && clock->read)
-		wait.runnable += difference(wait.until, task->sched_info.last_arrival + clock->offset);
+	if (arrived)
+		wait.runnable += difference(wait.until, arrived);
 	wait.runnable = min(wait.runnable, total);
 	// The state of an attached thread is older than its last switch: it may have blocked since.
 	if (!thread->state && thread->phase == WAITS)
