@@ -71,8 +71,9 @@ fn hostile_names_are_escaped() {
     left(terminal, 0);
 }
 
-/// Shows a stream in a process whose number is in the file `pid`.
-const SHOW: &str = "sh -c 'echo $$ > pid; exec nprof-top waits.nprof'";
+/// Shows a stream in a process whose number is in the file `pid`. SIGHUP is ignored if the tests run by
+/// nohup(1).
+const SHOW: &str = "sh -c 'echo $$ > pid; exec env --default-signal=HUP nprof-top waits.nprof'";
 
 #[test]
 fn signals_restore_the_terminal() {

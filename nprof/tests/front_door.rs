@@ -129,7 +129,8 @@ fn assert_reported(shell: &Shell, case: &str) {
 fn run_reports_what_was_recorded_before_a_request_to_end() {
     for (run, request) in [
         ("nprof run", "kill -TERM $!"),
-        ("nprof run", "kill -HUP $!"),
+        // nohup(1) ignores SIGHUP, also if it runs the tests.
+        ("env --default-signal=HUP nprof run", "kill -HUP $!"),
         // A script starts background jobs with SIGINT ignored.
         ("env --default-signal=INT nprof run", "kill -INT $!"),
         // timeout(1) passes a signal on to its child, then to the process group of all.
