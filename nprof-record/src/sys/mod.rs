@@ -10,6 +10,7 @@ mod bpf_link;
 mod bpf_map;
 mod breakpoint;
 mod counted_function;
+mod kernel_types;
 mod mount;
 mod perf_event;
 mod pidfd;
@@ -33,6 +34,7 @@ pub(crate) use breakpoint::{
 pub(crate) use counted_function::{
     COUNTED_FUNCTION_END, counted_function, counted_function_address, system_call,
 };
+pub(crate) use kernel_types::KernelTypes;
 pub(crate) use mount::detached_tracefs;
 pub(crate) use perf_event::{
     EventTarget, Ring, disable, enable, event_id, perf_event_open, share_ring,

@@ -4,7 +4,7 @@
 //! kernel, with every member, twice: 0.15 s and 40 MiB.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, anyhow};
@@ -15,10 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::os::lockdown;
 use crate::perf::bpf::kernel_types::{self, Reduced};
-use crate::sys::{self, BpfCode, BpfMap, MapLayout, ProgramKind};
-
-/// The types of the kernel.
-const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
+use crate::sys::{self, BpfCode, BpfMap, KernelTypes, MapLayout, ProgramKind};
 
 /// The bytes of `struct bpf_func_info`.
 const FUNCTION_INFO_BYTES: usize = 8;
@@ -146,8 +143,9 @@ impl BpfObject {
 
 /// Reads the types of the kernel, as far as they are used.
 fn read_types(used: &[&str]) -> anyhow::Result<Reduced> {
-    let whole = fs::read(KERNEL_TYPES).with_context(|| {
-        format!("cannot read {KERNEL_TYPES}, which needs a kernel with CONFIG_DEBUG_INFO_BTF")
+    let whole = KernelTypes::read().with_context(|| {
+        let file = KernelTypes::FILE;
+        format!("cannot read {file}, which needs a kernel with CONFIG_DEBUG_INFO_BTF")
     })?;
     kernel_types::reduced(&whole, used).context("the kernel's types are in an unknown format")
 }
