@@ -3,6 +3,7 @@
 //! The format is that of Documentation/bpf/btf.rst of Linux. A kernel has 150,000 types, and aya-obj
 //! takes 0.1 s and 40 MiB to read them with all members.
 
+use anyhow::Context;
 use memchr::memmem;
 use rustc_hash::FxHashMap;
 
@@ -26,10 +27,21 @@ const FUNCTION: u32 = 12;
 
 /// Types that refer to each other, with their own numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reduced {
+pub(crate) struct Reduced {
     pub(super) types: Vec<u8>,
-    /// The functions among the names, with their numbers in the kernel.
-    pub(super) functions: FxHashMap<String, u32>,
+    /// The numbers in the kernel of the structures and functions among the names.
+    pub(super) numbers: FxHashMap<String, u32>,
+}
+
+impl Reduced {
+    /// Returns the number in the kernel of a structure or a function.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel has none with this name.
+    pub(crate) fn number(&self, name: &str) -> anyhow::Result<u32> {
+        self.numbers.get(name).copied().with_context(|| format!("the kernel has no type {name}"))
+    }
 }
 
 /// Returns the structures of a kernel with a name in `names`, with the types of their members as far as
@@ -64,9 +76,8 @@ pub(super) fn reduced(types: &[u8], names: &[&str]) -> Option<Reduced> {
         if matches!(kind, STRUCT | FUNCTION)
             && let Some((_, name)) = places.iter().find(|(place, _)| *place == name)
         {
-            if kind == FUNCTION {
-                reduced.functions.insert((*name).to_owned(), number);
-            } else {
+            reduced.numbers.insert((*name).to_owned(), number);
+            if kind == STRUCT {
                 reducer.number_of(number);
                 reducer.roots.push(number);
             }
@@ -230,7 +241,8 @@ mod tests {
         ];
         let expected = encoded(&types.concat(), b"\0task\0pid\0other\0pid\0int\0");
         assert_eq!(reduced.types, expected);
-        assert_eq!(reduced.functions, [("walk".to_owned(), 7)].into_iter().collect());
+        let numbers = [("task", 4), ("walk", 7)].map(|(name, number)| (name.to_owned(), number));
+        assert_eq!(reduced.numbers, numbers.into_iter().collect());
     }
 
     #[test]

@@ -11,7 +11,6 @@ use anyhow::{Context, anyhow};
 use aya_obj::btf::{Btf, BtfFeatures};
 use aya_obj::generated::bpf_insn;
 use aya_obj::{EbpfSectionKind, Function, Object};
-use rustc_hash::FxHashMap;
 
 use crate::os::lockdown;
 use crate::perf::bpf::kernel_types::{self, Reduced};
@@ -19,6 +18,16 @@ use crate::sys::{self, BpfCode, BpfMap, KernelTypes, MapLayout, ProgramKind};
 
 /// The bytes of `struct bpf_func_info`.
 const FUNCTION_INFO_BYTES: usize = 8;
+
+/// The operation of an instruction that calls, and the source register of one that calls a function of
+/// the kernel: BPF_JMP | BPF_CALL and BPF_PSEUDO_KFUNC_CALL in include/uapi/linux/bpf.h.
+const CALL: u8 = 0x85;
+const FUNCTION_OF_KERNEL: u8 = 2;
+
+/// The number by which programs call a function of the kernel that gives an address the type of a pointer,
+/// and its name: `rdonly_cast` in bpf/waits.bpf.c. aya-obj has no calls of functions of the kernel.
+const RDONLY_CAST: i32 = 1 << 30;
+pub(crate) const RDONLY_CAST_NAME: &str = "bpf_rdonly_cast";
 
 /// The bytes of an object file, aligned as aya-obj reads them in place.
 #[repr(align(8))]
@@ -38,15 +47,13 @@ pub(crate) struct BpfObject {
     object: Object,
     /// The types of the programs in the kernel.
     types: File,
-    /// The functions of the kernel that the programs use, with their numbers in its types.
-    kernel_functions: FxHashMap<String, u32>,
+    kernel_types: Reduced,
     maps: HashMap<String, BpfMap>,
 }
 
 impl BpfObject {
     /// Reads an object file, sets its constants, adapts it to the types of the kernel, and creates its
-    /// maps. `entries` has the numbers of values of maps, where they differ from the file, `used_types`
-    /// the structures and functions of the kernel that the programs use.
+    /// maps. `entries` has the numbers of values of maps, where they differ from the file.
     ///
     /// # Errors
     ///
@@ -55,7 +62,7 @@ impl BpfObject {
         file: &[u8],
         constants: &[(&str, &[u8])],
         entries: &[(&str, u32)],
-        used_types: &[&str],
+        kernel_types: Reduced,
     ) -> anyhow::Result<Self> {
         let mut object = Object::parse(file)?;
         let constants = constants.iter().map(|&(name, value)| (name, (value, true)));
@@ -65,8 +72,7 @@ impl BpfObject {
         let types = object.fixup_and_sanitize_btf(&features)?;
         let types = types.context("the object file has no types")?.to_bytes();
         let types = sys::bpf_types(&types).context("the kernel refuses the types")?;
-        let Reduced { types: kernel_types, functions } = read_types(used_types)?;
-        object.relocate_btf(&Btf::parse(&kernel_types, object.endianness)?)?;
+        object.relocate_btf(&Btf::parse(&kernel_types.types, object.endianness)?)?;
         let mut maps = HashMap::new();
         let mut definitions = std::mem::take(&mut object.maps);
         for (name, definition) in &mut definitions {
@@ -91,7 +97,7 @@ impl BpfObject {
             definitions.iter().map(|(name, it)| (&name[..], maps[name].file.as_raw_fd(), it));
         object.relocate_maps(descriptors, &text)?;
         object.relocate_calls(&text)?;
-        Ok(Self { object, types, kernel_functions: functions, maps })
+        Ok(Self { object, types, kernel_types, maps })
     }
 
     /// Removes a map from the others.
@@ -103,14 +109,25 @@ impl BpfObject {
         self.maps.remove(name).with_context(|| format!("no map {name}"))
     }
 
-    /// Returns the number of a function of the kernel.
+    /// Returns the number in the kernel of one of its functions.
     ///
     /// # Errors
     ///
     /// If the kernel has no such function.
     pub(crate) fn kernel_function(&self, name: &str) -> anyhow::Result<u32> {
-        let number = self.kernel_functions.get(name).copied();
-        number.with_context(|| format!("the kernel has no function {name}"))
+        self.kernel_types.number(name)
+    }
+
+    /// Returns an instruction as the kernel reads it, with the number of the kernel's function that it
+    /// calls.
+    fn encoded(&self, instruction: &bpf_insn) -> anyhow::Result<u64> {
+        let mut instruction = *instruction;
+        let is_call = (instruction.code, instruction.src_reg()) == (CALL, 0);
+        if is_call && instruction.imm == RDONLY_CAST {
+            instruction.set_src_reg(FUNCTION_OF_KERNEL);
+            instruction.imm = self.kernel_types.number(RDONLY_CAST_NAME)? as i32;
+        }
+        Ok(encoded(&instruction))
     }
 
     /// Loads a program of the file.
@@ -122,7 +139,9 @@ impl BpfObject {
         let program = self.object.programs.get(name);
         let function = program.and_then(|it| self.object.functions.get(&it.function_key()));
         let function = function.ok_or_else(|| anyhow!("no program {name}"))?;
-        let instructions: Vec<u64> = function.instructions.iter().map(encoded).collect();
+        let encode = |instruction| self.encoded(instruction);
+        let instructions = function.instructions.iter().map(encode);
+        let instructions = instructions.collect::<anyhow::Result<Vec<u64>>>()?;
         let functions = function_types(function);
         let types = Some(&self.types);
         let code = BpfCode { instructions: &instructions, types, functions: &functions };
@@ -141,8 +160,12 @@ impl BpfObject {
     }
 }
 
-/// Reads the types of the kernel, as far as they are used.
-fn read_types(used: &[&str]) -> anyhow::Result<Reduced> {
+/// Reads the types of the kernel: the structures and functions that programs use.
+///
+/// # Errors
+///
+/// If the kernel has no types, or in an unknown format.
+pub(crate) fn read_types(used: &[&str]) -> anyhow::Result<Reduced> {
     let whole = KernelTypes::read().with_context(|| {
         let file = KernelTypes::FILE;
         format!("cannot read {file}, which needs a kernel with CONFIG_DEBUG_INFO_BTF")

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 
-use crate::perf::bpf::object::{BpfObject, ObjectBytes};
+use crate::perf::bpf::object::{self, BpfObject, ObjectBytes};
 use crate::sys::{BpfMap, ProgramKind};
 
 /// The compiled programs.
@@ -64,7 +64,8 @@ pub(super) fn load(
     let is_arm = u32::from(cfg!(target_arch = "aarch64")).to_ne_bytes();
     let constants: [(&str, &[u8]); 2] =
         [("counts_switches", &counts_switches), ("is_arm", &is_arm)];
-    let mut object = BpfObject::read(OBJECT, &constants, &entries, &USED_TYPES)?;
+    let types = object::read_types(&USED_TYPES)?;
+    let mut object = BpfObject::read(OBJECT, &constants, &entries, types)?;
     let load = |&(name, kind): &(&'static str, ProgramKind)| Ok((name, object.load(name, kind)?));
     let programs = names.iter().map(load).collect::<anyhow::Result<_>>()?;
     Ok(LoadedCalls {

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::arch::pt_regs;
 use crate::os::code_mapping::LoadedCode;
 use crate::os::procfs;
-use crate::perf::bpf::object::{BpfObject, ObjectBytes};
+use crate::perf::bpf::object::{self, BpfObject, ObjectBytes};
 use crate::perf::bpf::shared_array;
 use crate::perf::waits::data::{MeasuredThread, Phase, Progress, WaitingThread};
 use crate::perf::waits::stack_copies::WaitStackCopies;
@@ -46,9 +46,10 @@ const WAKE_PROGRAM: (&str, &CStr) = ("on_waking", c"sched_waking");
 /// The function of the iterator that runs `on_task`.
 const TASK_ITERATOR: &str = "bpf_iter_task";
 
-/// The function of the iterator, and the structures that the programs read.
-const USED_TYPES: [&str; 8] = [
+/// The functions that the programs use, and the structures that they read.
+const USED_TYPES: [&str; 9] = [
     TASK_ITERATOR,
+    object::RDONLY_CAST_NAME,
     "task_struct",
     "sched_info",
     "sched_entity",
@@ -405,7 +406,9 @@ fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
     let copied = u64::from(config.copied_bytes);
     let cpus = if copied == 0 { 1 } else { last_cpu + 1 };
     let hints = if copied == 0 { 1 } else { shared_array::HINT_SLOTS as u32 + cpus };
-    let constants: [(&str, &[u8]); 11] = [
+    let types = object::read_types(&USED_TYPES)?;
+    let constants: [(&str, &[u8]); 12] = [
+        ("run_queue_type", &types.number("rq")?.to_ne_bytes()),
         ("blocked_period", &config.blocked_period.to_ne_bytes()),
         ("runnable_period", &config.runnable_period.to_ne_bytes()),
         ("call_offset", &pt_regs::CALL.to_ne_bytes()),
@@ -428,7 +431,7 @@ fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
         ("copies", cpus),
         ("hints", hints),
     ];
-    BpfObject::read(OBJECT, &constants, &entries, &USED_TYPES)
+    BpfObject::read(OBJECT, &constants, &entries, types)
 }
 
 /// Attaches a program, with the remedy if that fails.
