@@ -194,3 +194,15 @@ impl CommonAttr {
         attr
     }
 }
+
+/// True for an event that the kernel's software counts, such as a page fault. The clocks are timers.
+pub(crate) fn is_of_software(attr: &perf_event_attr) -> bool {
+    let others = [
+        perf::PERF_COUNT_SW_CPU_CLOCK,
+        perf::PERF_COUNT_SW_TASK_CLOCK,
+        perf::PERF_COUNT_SW_DUMMY,
+        perf::PERF_COUNT_SW_BPF_OUTPUT,
+    ];
+    let is_other = others.iter().any(|&number| u64::from(number) == attr.config);
+    attr.type_ == perf::PERF_TYPE_SOFTWARE && !is_other
+}

@@ -14,6 +14,7 @@ use crate::event::{CpuMode, PerfEventConfig, Waiting};
 use crate::os::machine;
 use crate::os::open_error;
 use crate::os::procfs;
+use crate::perf::attr;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::calls::tracer::CallTracer;
 use crate::perf::plan::{OpenMode, Plan, TryOpen};
@@ -463,6 +464,11 @@ impl<'a> EventOpener<'a> {
             let levels = if event.is_none() { DrainLevels::default() } else { self.drain_levels() };
             let ring = CpuRing::new(ring, opened, cpu, levels);
             self.rings.insert(key, ring);
+        }
+        if attr::is_of_software(attr)
+            && let Some(ring) = self.rings.get_mut(&key)
+        {
+            ring.strays.note(binding);
         }
         self.bindings.insert(id, binding);
         Ok(())

@@ -18,6 +18,7 @@ use crate::perf::handler::RecordHandler;
 use crate::perf::lost::{LostSamples, LostTracker};
 use crate::perf::record::{self, SampleId};
 use crate::perf::ring_cursor::RingCursor;
+use crate::perf::ring_set::StrayBinding;
 use crate::perf::stack_chunks::{ChunkAssembler, SampleKey, StackChunk};
 use crate::sys::{self, Ring, SharedWords};
 
@@ -140,6 +141,7 @@ pub(super) struct CpuRing {
     /// The perf event id of samples of waits, see [`RingCursor::find_oldest`]: they are written while
     /// interrupts are enabled.
     pub(super) late_writer: Option<u64>,
+    pub(super) strays: StrayBinding,
     pub(super) lost: LostTracker,
     /// Time of the last read of the events' counts of lost records.
     lost_polled_ns: u64,
@@ -167,6 +169,7 @@ impl CpuRing {
             chunks: None,
             wait_chunks: None,
             late_writer: None,
+            strays: StrayBinding::Unknown,
             lost: LostTracker::default(),
             lost_polled_ns: 0,
             was_full: false,

@@ -32,6 +32,40 @@ pub(super) struct EventBinding {
     pub(super) uses_bpf_copier: bool,
 }
 
+/// The event of the samples in a ring that have the id of an event of another recorder.
+///
+/// A page fault or another event of the kernel's software may end the periods of several perf events. Since
+/// 6.2, Linux fills the fields of the first one's sample, with its id, and takes them for those of
+/// the others (`do_perf_sw_event` and `perf_prepare_sample`, kernel/events/core.c; tracepoints are filled
+/// one by one).
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StrayBinding {
+    /// The ring has no event of the kernel's software.
+    Unknown,
+    Only(EventBinding),
+    /// It has several events of which such samples may be.
+    Several,
+}
+
+impl StrayBinding {
+    /// Takes note of an event of the kernel's software.
+    pub(super) fn note(&mut self, binding: EventBinding) {
+        *self = match self {
+            Self::Unknown => Self::Only(binding),
+            Self::Only(known) if known.event == binding.event => *self,
+            Self::Only(_) | Self::Several => Self::Several,
+        };
+    }
+
+    /// Returns the event of a sample of a thread whose records come from the events of the task
+    /// `supplier`.
+    fn of(self, supplier: Option<u32>) -> Option<EventBinding> {
+        let Self::Only(binding) = self else { return None };
+        let task = binding.task.map(|task| supplier.unwrap_or(task));
+        Some(EventBinding { task, ..binding })
+    }
+}
+
 /// Poll interval for sideband records (mmap, comm, fork, exit). Their rings wake us only when
 /// [`crate::perf::open`]'s watermark is reached.
 const SIDEBAND_POLL: Duration = Duration::from_millis(25);
@@ -214,9 +248,22 @@ impl RingSet {
         let Some((header, bytes, kept)) = ring.records.oldest_with_chunks() else { return };
         let (size, id) = (header.size, record::event_id(header, bytes).unwrap_or(0));
         let has_chunks = !kept.is_empty();
-        let unknown = EventBinding { event: first, ..EventBinding::default() };
-        let binding = self.bindings.get(&id).unwrap_or(&unknown);
         let tid = record::task(header, bytes).unwrap_or(0);
+        let (known, stray);
+        let binding = match self.bindings.get(&id) {
+            Some(binding) => {
+                known = true;
+                binding
+            }
+            None => {
+                let supplier = self.suppliers.get(&tid).copied();
+                let of_software = ring.strays.of(supplier).filter(|_| header.is_sample());
+                known = of_software.is_some() || !header.is_sample();
+                stray =
+                    of_software.unwrap_or(EventBinding { event: first, ..EventBinding::default() });
+                &stray
+            }
+        };
         // The first event that reports a thread supplies all of its records, so that a thread with
         // inherited and own events does not count twice.
         let supplier = binding.task.map(|task| *self.suppliers.entry(tid).or_insert(task));
@@ -244,6 +291,7 @@ impl RingSet {
         if !is_duplicate && !is_filtered {
             // Matched in place: a copy of the content takes as long as its decoding.
             match &mut record::read(&binding.layout, bytes) {
+                _ if !known => ring.report_damage(handler),
                 Some((sample_id, content)) => {
                     let sample_id = *sample_id;
                     match content {

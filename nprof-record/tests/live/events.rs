@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use nprof_stream::{Reader, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
-use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
+use crate::support::{Directory, Stream, can_record, is_refused, record, recorder, stderr};
 
 /// A line of the list that `-l` prints.
 struct Line {
@@ -428,4 +428,43 @@ fn unprivileged_list_names_missing_capability() {
     let tracepoints: Vec<_> = text.lines().filter(|line| line.contains(" tracepoint ")).collect();
     assert!(!tracepoints.is_empty());
     assert!(!tracepoints.iter().any(|line| line.ends_with("available")), "{tracepoints:?}");
+}
+
+/// The same page faults end the periods of both recorders; the kernel gives the samples of one of
+/// them the id of the other's event.
+#[test]
+fn samples_of_events_that_another_recorder_has_too_keep_their_event() {
+    const FAULTS: &str = r"
+        #include <sys/mman.h>
+        int main(void) {
+            volatile char *page = mmap(0, 500 << 12, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            madvise((void *)page, 500 << 12, MADV_NOHUGEPAGE);
+            for (int i = 0; i < 500; i++) page[i << 12] = 1;
+        }";
+    let directory = Directory::new("events-of-both");
+    let Some(program) = directory.compile("cc", FAULTS, &["-O1"]) else { return };
+    let files = ["outer", "inner"].map(|name| directory.path(name));
+    let events = ["-e", "cpu-clock", "-e", "page-faults:1", "-o"];
+    let [outer, inner] = [&files[0], &files[1]].map(|file| [&events[..], &[file, "--"]].concat());
+    let recorder = [env!("CARGO_BIN_EXE_nprof-record")];
+    let output = record(&[&outer[..], &recorder, &inner, &[&program]].concat());
+    if is_refused(&output) {
+        return;
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    for file in &files {
+        let bytes = fs::read(file).expect("a stream");
+        let (mut reader, mut period, mut faults) = (Reader::new(&bytes[..]), None, 0);
+        while let Some(record) = reader.next().expect("a stream") {
+            match record {
+                Record::Event(event) if event.name == b"cpu-clock" => period = event.period,
+                Record::Sample(sample) if sample.event.0 == 1 => {
+                    assert_eq!(Some(sample.weight), period, "{file}");
+                }
+                Record::Sample(sample) => faults += sample.weight,
+                _ => {}
+            }
+        }
+        assert!(faults >= 500, "{file}: {faults}");
+    }
 }
