@@ -5,11 +5,21 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::fence;
 
 use super::process::Ring;
+use super::stack::Copy;
+use super::thread::Thread;
 use crate::protocol::{MEMO_WAYS, MEMO_WORDS, Registers, StackMemo, first_of_set};
+use crate::sampling::Sample;
 
-/// Returns the number of the stack from `registers.sp` to `end`, which can be read; None if the recorder does not
-/// know it.
-pub(super) fn find(ring: &Ring, registers: &Registers, end: usize) -> Option<u32> {
+/// Returns the number of the stack of a sample, of which `copy` would be recorded; None if the recorder does not know
+/// it. Only exact recordings repeat stacks often enough.
+pub(super) fn number(
+    thread: &Thread,
+    ring: &Ring,
+    copy: &Copy,
+    sample: Sample,
+    registers: &Registers,
+) -> Option<u32> {
+    let end = copy.readable_end(thread).filter(|_| sample.period == 1)?;
     let memos = ring.memos()?;
     let first = first_of_set(registers.ip, registers.sp);
     memos[first..first + MEMO_WAYS].iter().find_map(|memo| matches(memo, registers, end))

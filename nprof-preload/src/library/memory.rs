@@ -41,10 +41,7 @@ fn record(
     registers: &Registers,
 ) {
     let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
-    let known = copy
-        .readable_end(thread)
-        .filter(|_| sample.period == 1)
-        .and_then(|end| known::find(ring, registers, end));
+    let known = known::number(thread, ring, &copy, sample, registers);
     let content = match known {
         Some(_) => 8 * Repeated::WORDS,
         None => 8 * Allocated::WORDS + copy.bytes,

@@ -3,8 +3,9 @@
 
 use nprof_stream::{Mark, Verdict};
 
-use crate::deep_stacks::{Functions, can_load_bpf};
+use crate::deep_stacks::can_load_bpf;
 use crate::support::{Directory, Stream, can_record, record, record_as_other_user, stderr};
+use crate::symbols::Symbols;
 
 /// Arrays of 16 and 20 KB, of which only the first byte is used: one in the kernel's copy of 8 KiB,
 /// one beyond.
@@ -21,7 +22,7 @@ const SPARSE: &str = "
 /// complete.
 fn complete_share(program: &str, stream: &Stream) -> f64 {
     assert_eq!(stream.verdict, Verdict::Complete);
-    let functions = Functions::from_file(program);
+    let functions = Symbols::from_file(program);
     let (mut all, mut complete) = (0, 0);
     for sample in &stream.samples {
         let stack = functions.on_stack(sample);

@@ -1,14 +1,14 @@
 //! Heap and fd events: bytes by caller, leaks, the peak, fork and exec, users without rights.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
 use nprof_stream::tables::Tables;
-use nprof_stream::{Reader, Record, Verdict};
-use object::{Object, ObjectSymbol};
+use nprof_stream::{Mark, Reader, Record, Verdict};
 
 use crate::support::{Directory, record, record_as_other_user_with, stderr};
+use crate::symbols::Symbols;
 
 /// The samples of a function and the functions below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,17 +31,7 @@ pub(crate) struct Allocations {
 impl Allocations {
     /// Reads the stream in a file. Functions are those of `program`.
     pub(crate) fn read(file: &str, program: &str) -> Self {
-        let data = fs::read(program).expect("a program");
-        let elf = object::File::parse(&*data).expect("an ELF file");
-        let symbols = elf.symbols().filter(|symbol| symbol.size() > 0);
-        let symbols: Vec<_> = symbols
-            .filter_map(|it| Some((it.address(), it.size(), it.name().ok()?.to_owned())))
-            .collect();
-        let name = |offset: u64| {
-            let inside =
-                |(start, size, _): &&(u64, u64, String)| (*start..start + size).contains(&offset);
-            symbols.iter().find(inside).map(|(.., name)| name.clone())
-        };
+        let program = Symbols::from_file(program);
         let bytes = fs::read(file).expect("a stream");
         let (mut tables, mut reader) = (Tables::new(), Reader::new(&bytes[..]));
         let mut events = BTreeMap::new();
@@ -55,24 +45,13 @@ impl Allocations {
                 }
                 Record::Sample(sample) => {
                     let event = events[&sample.event].clone();
-                    let mut functions = vec![String::new()];
-                    let mut node = sample.node;
-                    while let Some((parent, frame)) = tables.node(node) {
-                        let entry = tables.frame(frame).expect("a frame");
-                        let image = tables.image(entry.image);
-                        let image = image.map_or(&b""[..], |image| tables.names.get(image.name));
-                        incomplete += usize::from(image.is_empty());
-                        let offset = entry.offset - u64::from(entry.return_address);
-                        // Recursion counts once.
-                        if let Some(name) = name(offset).filter(|_| image == b"program")
-                            && !functions.contains(&name)
-                        {
-                            functions.push(name);
-                        }
-                        node = parent;
-                    }
+                    let path = program.on_path(&tables, sample.node);
+                    incomplete += usize::from(tables.stack_mark(sample.node) != Mark::None);
+                    // Recursion counts once.
+                    let functions: BTreeSet<&str> =
+                        path.into_iter().flatten().chain([""]).collect();
                     for function in functions {
-                        let total = totals.entry((event.clone(), function)).or_default();
+                        let total = totals.entry((event.clone(), function.to_owned())).or_default();
                         total.samples += 1;
                         total.weight += sample.weight;
                     }

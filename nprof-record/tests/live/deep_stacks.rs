@@ -4,50 +4,12 @@
 //! completed by frames that stay on the stack between samples, and by nothing else. Where the CPU
 //! has no free breakpoint, they stay incomplete, and the tests print SKIPPED.
 
-use std::collections::BTreeMap;
 use std::process::Command;
 
 use nprof_stream::{Mark, Verdict};
-use object::{Object, ObjectSegment, ObjectSymbol};
 
-use crate::support::{
-    Directory, StackSample, Stream, can_record, record, record_as_other_user, stderr,
-};
-
-/// The functions of a program: size and name by the file offset of their start.
-pub(crate) struct Functions(BTreeMap<u64, (u64, String)>);
-
-impl Functions {
-    pub(crate) fn from_file(program: &str) -> Self {
-        let bytes = std::fs::read(program).expect("a program");
-        let file = object::File::parse(&*bytes).expect("an ELF file");
-        let offset = |address: u64| {
-            let within = |at: u64, size: u64| (at..at + size).contains(&address);
-            let segment = file.segments().find(|part| within(part.address(), part.size()))?;
-            Some(address - segment.address() + segment.file_range().0)
-        };
-        let named = file.symbols().filter(|symbol| symbol.size() > 0).filter_map(|symbol| {
-            let name = symbol.name().ok()?.to_owned();
-            Some((offset(symbol.address())?, (symbol.size(), name)))
-        });
-        Self(named.collect())
-    }
-
-    /// Returns the functions on a sample's stack, leaf first.
-    pub(crate) fn on_stack<'a>(&'a self, sample: &StackSample) -> Vec<&'a str> {
-        let program = |(image, _): &(String, bool)| image.ends_with("program");
-        let own = sample.frames.iter().zip(&sample.offsets).filter(|(frame, _)| program(frame));
-        own.filter_map(|(_, &offset)| self.at(offset)).collect()
-    }
-
-    /// Returns the function at an offset.
-    pub(crate) fn at(&self, offset: u64) -> Option<&str> {
-        // `<=`: the offset may be one past the end of its function, after a call that never
-        // returns.
-        let (start, (size, name)) = self.0.range(..=offset).next_back()?;
-        (offset - start <= *size).then_some(name)
-    }
-}
+use crate::support::{Directory, Stream, can_record, record, record_as_other_user, stderr};
+use crate::symbols::Symbols;
 
 /// Two callers with equal frames alternately call the same function; the name of the leaf
 /// identifies the caller. They alternate every 30 ms down to every few microseconds.
@@ -117,7 +79,7 @@ fn callers(programs: &str, sizes: &[&str], start: impl Fn() -> Option<Command>) 
         if !can_record() {
             return;
         }
-        let functions = Functions::from_file(&program);
+        let functions = Symbols::from_file(&program);
         let file = directory.path("out.nprof");
         let how = ["-o", &file, "--stack-size", size, "-F", "1997", "--", &program];
         let mut recorder = start().expect("as before");
@@ -162,7 +124,7 @@ fn reaches_main(program: &str, stream: &Stream) {
     assert_eq!(stream.verdict, Verdict::Complete);
     let end = stream.end.as_ref().expect("an end");
     assert_eq!(end.stitched, Some(stream.stitched), "@end counts the samples with stitched=");
-    let functions = Functions::from_file(program);
+    let functions = Symbols::from_file(program);
     let all = stream.samples.len();
     assert!(all > 20, "{all} samples");
     let mut rooted = 0;
@@ -214,7 +176,7 @@ fn bpf_copies_stack_beyond_kernel_copy() {
         eprintln!("SKIPPED: no right to load BPF programs");
         return;
     }
-    let functions = Functions::from_file(&program);
+    let functions = Symbols::from_file(&program);
     for options in [&["--follow", "system"][..], &["--follow", "inherit", "--stack-size", "1024"]] {
         let file = directory.path("out.nprof");
         let output = record(&[&["-o", &file][..], options, &["--", &program]].concat());

@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 
 use nprof_stream::tables::Tables;
 use nprof_stream::{End, Event, Reader, Record, Verdict};
-use object::{Object, ObjectSymbol};
 
 use crate::support::{Directory, recorder, stderr};
+use crate::symbols::Symbols;
 
 /// Calls by function and caller; the caller is empty if it is not a function of the program.
 type Pairs = BTreeMap<(String, String), u64>;
@@ -26,17 +26,7 @@ struct Calls {
 impl Calls {
     /// Reads the stream in a file. Functions are those of `program`.
     fn read(file: &str, program: &str) -> Self {
-        let data = fs::read(program).expect("a program");
-        let elf = object::File::parse(&*data).expect("an ELF file");
-        let symbols = elf.symbols().filter(|symbol| symbol.size() > 0);
-        let symbols: Vec<_> = symbols
-            .filter_map(|it| Some((it.address(), it.size(), it.name().ok()?.to_owned())))
-            .collect();
-        let name = |offset: u64| {
-            let inside =
-                |(start, size, _): &&(u64, u64, String)| (*start..start + size).contains(&offset);
-            symbols.iter().find(inside).map(|(.., name)| name.clone())
-        };
+        let functions = Symbols::from_file(program);
         let bytes = fs::read(file).expect("a stream");
         let (mut tables, mut reader) = (Tables::new(), Reader::new(&bytes[..]));
         let (mut event, mut end) = (Event::default(), End::default());
@@ -47,21 +37,10 @@ impl Calls {
                 Record::Event(defined) => event = (**defined).clone(),
                 Record::End(ended) => end = (**ended).clone(),
                 Record::Sample(sample) => {
-                    let mut functions = Vec::new();
-                    let mut node = sample.node;
-                    while let Some((parent, frame)) = tables.node(node) {
-                        let entry = tables.frame(frame).expect("a frame");
-                        let image = tables.image(entry.image);
-                        let image = image.map_or(&b""[..], |image| tables.names.get(image.name));
-                        let offset = entry.offset - u64::from(entry.return_address);
-                        functions.push(name(offset).filter(|_| image == b"program"));
-                        node = parent;
-                    }
-                    let mut functions = functions.into_iter().map(Option::unwrap_or_default);
-                    let pair = (
-                        functions.next().unwrap_or_default(),
-                        functions.next().unwrap_or_default(),
-                    );
+                    let path = functions.on_path(&tables, sample.node);
+                    let name =
+                        |at: usize| path.get(at).copied().flatten().unwrap_or_default().to_owned();
+                    let pair = (name(0), name(1));
                     *pairs.entry(pair).or_default() += sample.weight;
                     samples += 1;
                 }

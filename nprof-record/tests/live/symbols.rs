@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::support::StackSample;
+use nprof_stream::NodeId;
+use nprof_stream::tables::Tables;
 use object::{Object, ObjectSegment, ObjectSymbol};
+
+use crate::support::StackSample;
 
 /// The symbols of a program: size and name by the file offset of their start.
 pub(crate) struct Symbols(pub(crate) BTreeMap<u64, (u64, String)>);
@@ -29,12 +32,34 @@ impl Symbols {
         Self(known.filter(|(_, (size, name))| *size > 0 || name == "_start").collect())
     }
 
-    /// Returns the function at a file offset; split-off parts (`f.cold`) have the name of the
-    /// whole.
-    fn at(&self, offset: u64) -> Option<&str> {
+    /// Returns the function at a file offset; split-off parts (`f.cold`) have the name of the whole.
+    pub(crate) fn at(&self, offset: u64) -> Option<&str> {
         let (start, (size, name)) = self.0.range(..=offset).next_back()?;
-        let is_inside = offset - start < (*size).max(0x40);
+        // `<=`: the offset may be one past the end of its function, after a call that never returns.
+        let is_inside = offset - start <= (*size).max(0x40);
         is_inside.then(|| name.split('.').next().unwrap_or(name))
+    }
+
+    /// Returns the functions on a sample's stack, leaf first.
+    pub(crate) fn on_stack<'a>(&'a self, sample: &StackSample) -> Vec<&'a str> {
+        let program = |(image, _): &(String, bool)| image.ends_with("program");
+        let own = sample.frames.iter().zip(&sample.offsets).filter(|(frame, _)| program(frame));
+        own.filter_map(|(_, &offset)| self.at(offset)).collect()
+    }
+
+    /// Returns the functions on a stack, leaf first. None for code that is not the program's.
+    pub(crate) fn on_path<'a>(&'a self, tables: &Tables, leaf: NodeId) -> Vec<Option<&'a str>> {
+        let mut functions = Vec::new();
+        let mut node = leaf;
+        while let Some((parent, frame)) = tables.node(node) {
+            let entry = tables.frame(frame).expect("a frame");
+            let image = tables.image(entry.image).map(|image| tables.names.get(image.name));
+            let own = image.filter(|image| image == b"program");
+            functions
+                .push(own.and_then(|_| self.at(entry.offset - u64::from(entry.return_address))));
+            node = parent;
+        }
+        functions
     }
 }
 

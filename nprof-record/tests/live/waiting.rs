@@ -8,8 +8,8 @@ use std::rc::Rc;
 use nprof_stream::tables::Tables;
 use nprof_stream::{ChangeKind, End, Event, Mark, Reader, Record, TaskId};
 
-use crate::deep_stacks::Functions;
 use crate::support::{Directory, Frames, frames, record, stderr};
+use crate::symbols::Symbols;
 
 /// The default interval of the events, in ns.
 pub(crate) const PERIOD_NS: u64 = 1_003_010;
@@ -237,14 +237,14 @@ impl Recording {
 
     /// Returns the names of the functions of the program and of the kernel.
     pub(crate) fn names(&self) -> Names {
-        let program = Functions::from_file(&self.directory.path("program"));
+        let program = Symbols::from_file(&self.directory.path("program"));
         Names { program, kernel: kernel_functions() }
     }
 }
 
 /// The functions of a program and of the kernel.
 pub(crate) struct Names {
-    program: Functions,
+    program: Symbols,
     /// By offset from the start of the kernel's text.
     kernel: BTreeMap<u64, String>,
 }
