@@ -44,7 +44,7 @@ static long (*get_task_stack)(void *task, void *to, u32 size, u64 flags) = (void
 static struct task_struct *(*get_current_task_btf)(void) = (void *)158;
 static struct pt_regs *(*task_pt_regs)(struct task_struct *task) = (void *)175;
 static long (*repeat)(u32 count, void *function, void *context, u64 flags) = (void *)181;
-// No helper, but a function of the kernel: the loader replaces the number, see `RDONLY_CAST` in
+// The loader replaces the number by that of a function of the kernel, see `RDONLY_CAST` in
 // src/perf/bpf/object.rs.
 static void *(*rdonly_cast)(u64 address, u32 type) = (void *)(1 << 30);
 

@@ -6,6 +6,7 @@ pub(crate) mod backlog;
 pub(crate) mod bpf;
 pub(crate) mod calls;
 pub(crate) mod drain_interval;
+mod event_binding;
 pub(crate) mod event_counts;
 pub(crate) mod features;
 pub(crate) mod handler;

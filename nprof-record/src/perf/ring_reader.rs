@@ -13,12 +13,12 @@ use crate::perf::backlog::Backlog;
 use crate::perf::bpf::shared_array;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::drain_interval::FillRate;
+use crate::perf::event_binding::StrayBinding;
 use crate::perf::event_counts::{self, CountingTime, EventCounts};
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::{LostSamples, LostTracker};
 use crate::perf::record::{self, SampleId};
 use crate::perf::ring_cursor::RingCursor;
-use crate::perf::ring_set::StrayBinding;
 use crate::perf::stack_chunks::{ChunkAssembler, SampleKey, StackChunk};
 use crate::sys::{self, Ring, SharedWords};
 

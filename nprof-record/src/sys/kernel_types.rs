@@ -47,7 +47,7 @@ impl Deref for KernelTypes {
     fn deref(&self) -> &[u8] {
         match self {
             // SAFETY: the mapping has `length` bytes and lives as long as `self`. It is memory of the
-            // kernel that nobody writes: the file has no other rights than to read it.
+            // kernel that does not change: the file can only be read.
             Self::Mapped(base, length) => unsafe {
                 std::slice::from_raw_parts(base.cast::<u8>(), *length)
             },

@@ -4,8 +4,8 @@ use anyhow::Context;
 use nprof_stream::EventId;
 
 use crate::event::CpuMode;
+use crate::perf::event_binding::EventBinding;
 use crate::perf::open::{EventOpener, OpenFailure};
-use crate::perf::ring_set::EventBinding;
 use crate::sys::{self, EventTarget};
 
 impl EventOpener<'_> {
