@@ -44,7 +44,7 @@ fn main() {
             "-C",
             "relocation-model=pic",
             "-C",
-            "strip=symbols",
+            "strip=debuginfo",
         ])
         // A musl target links statically by default, which excludes shared libraries.
         .args(["-C", "target-feature=-crt-static"])
