@@ -4,35 +4,9 @@
 // perf sample of one call of each block, at random. And those that count an event by routine: by the
 // counted functions that a thread has entered and not left.
 //
-// See waits.bpf.c for the form of maps, and for the way in which this file is compiled.
+// See waits.bpf.c for the way in which this file is compiled.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#define SEC(name) __attribute__((section(name), used))
-#define HIDDEN __attribute__((preserve_access_index))
-#define INLINE static inline __attribute__((always_inline))
-
-#define UINT(name, value) int(*name)[value]
-#define TYPE(name, type) type *name
-
-// include/uapi/linux/bpf.h.
-enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERF_EVENT_ARRAY = 4 };
-enum { NO_PREALLOC = 1, MMAPABLE = 1 << 10 };
-enum { ANY = 0, NOEXIST = 1 };
-static const u64 CURRENT_CPU = 0xffffffff;
-
-static void *(*map_lookup)(void *map, const void *key) = (void *)1;
-static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
-static long (*map_delete)(void *map, const void *key) = (void *)3;
-static u64 (*ktime_get_ns)(void) = (void *)5;
-static u32 (*get_prandom_u32)(void) = (void *)7;
-static u32 (*get_smp_processor_id)(void) = (void *)8;
-static u64 (*get_current_pid_tgid)(void) = (void *)14;
-static u64 (*perf_event_read)(void *map, u64 flags) = (void *)22;
-static long (*perf_event_output)(void *ctx, void *map, u64 flags, void *data, u64 size) = (void *)25;
-static long (*probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
-static u64 (*get_attach_cookie)(void *ctx) = (void *)174;
+#include "kernel.h"
 
 struct task_struct {
 	int pid;
