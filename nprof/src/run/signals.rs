@@ -229,9 +229,10 @@ mod tests {
         let (mut recorder, process) = waiting();
         let mut state = State::default();
         state.begin(Role::Recorder, process);
-        state.request(Signal::INT, true);
+        // Not SIGINT or SIGHUP, which are ignored if a script runs the tests in the background or by nohup(1).
+        state.request(Signal::USR1, true);
         let status = recorder.wait().expect("it ends");
-        assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
+        assert_eq!(status.signal(), Some(Signal::USR1.as_raw()));
         state.end(Role::Recorder);
         let (mut reporter, process) = waiting();
         state.begin(Role::Reporter, process);
