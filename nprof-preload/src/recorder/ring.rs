@@ -26,8 +26,15 @@ pub struct Ring {
     data_bytes: u64,
     key: u64,
     id: u64,
+    /// The end of the records that were read.
     tail: u64,
+    /// The end of those of which the writers have the room.
+    released: u64,
 }
+
+/// The writers get the room of this part of the data area at once. They read the word with its end for each record, so
+/// that a store to it takes 0.04 us: a fifth of the time in which the recorder processes a record.
+const ROOM_PARTS: u64 = 16;
 
 /// The records that found no room in a ring, since the process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,7 +74,7 @@ impl Ring {
             return Err(invalid());
         }
         let mapping = Arc::new(Mapping::new(file, size as usize)?);
-        let mut ring = Ring { mapping, has_memos, data_bytes, key: 0, id: 0, tail: 0 };
+        let mut ring = Ring { mapping, has_memos, data_bytes, key: 0, id: 0, tail: 0, released: 0 };
         let header = ring.header();
         let (key, id, tail) =
             (header.key.load(Acquire), header.id.load(Relaxed), header.tail.0.load(Relaxed));
@@ -131,9 +138,9 @@ impl Ring {
                 }
             }
             self.tail += bytes;
-            // Release: the copy above is complete before a writer sees the room. SeqCst, with the load of `waiters`
-            // in `wake`, orders this store before that load: a writer either sees the room or is seen waiting.
-            self.header().tail.0.store(self.tail, std::sync::atomic::Ordering::SeqCst);
+            if self.tail - self.released >= self.data_bytes / ROOM_PARTS {
+                self.release_room();
+            }
             if has_content {
                 return Ok(Some(kind));
             }
@@ -179,13 +186,18 @@ impl Ring {
             });
             next.unwrap_or(end)
         };
-        self.header().tail.0.store(self.tail, std::sync::atomic::Ordering::SeqCst);
+        self.release_room();
         true
     }
 
-    /// Wakes the threads that wait for room. Call it after each batch of records.
-    pub fn wake(&self) {
+    /// Gives the room of all records that were read to the writers, and wakes the threads that wait for it. Call it
+    /// after each batch of records.
+    pub fn release_room(&mut self) {
+        self.released = self.tail;
         let header = self.header();
+        // Release: the records were copied before a writer sees the room. SeqCst, with the load of `waiters`, orders
+        // this store before that load: a writer either sees the room or is seen waiting.
+        header.tail.0.store(self.tail, std::sync::atomic::Ordering::SeqCst);
         if header.waiters.load(std::sync::atomic::Ordering::SeqCst) != 0 {
             header.room.0.fetch_add(1, Release);
             // An error can only mean that the memory is gone, which the mapping excludes.

@@ -177,7 +177,7 @@ impl Rings {
                     process.records.push((kind, buffer.clone()));
                     count += 1;
                     if count % 100 == 0 {
-                        ring.wake();
+                        ring.release_room();
                     }
                 }
                 if !ring.skip_abandoned(lives) {
@@ -188,7 +188,7 @@ impl Rings {
             if count > 0 || !ring.has_unread() {
                 self.stuck_since = None;
             }
-            ring.wake();
+            ring.release_room();
             process.losses = ring.losses();
         }
     }

@@ -10,7 +10,6 @@ use nprof_preload::protocol::Settings;
 use crate::cli::args::Args;
 use crate::event::{PreloadPlan, Subject};
 use crate::perf::plan::Plan;
-use crate::session::preload::process::RING_BYTES;
 use crate::session::preload::source::{FIRST_CALL_PERIOD, FIRST_PERIOD};
 use crate::session::preload::{environment, library};
 
@@ -48,7 +47,7 @@ impl Preload {
             heap_period: period(Subject::Heap, events.heap_period.first(FIRST_PERIOD)),
             call_period: period(Subject::Calls, events.call_period.first(FIRST_CALL_PERIOD)),
             stack_bytes: args.stack_size,
-            ring_bytes: RING_BYTES,
+            ring_bytes: events.ring_bytes(),
             descriptors: events.has(Subject::Descriptors),
             // A lost release would look like a leak.
             wait: true,

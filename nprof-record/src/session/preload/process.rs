@@ -14,9 +14,6 @@ use crate::perf::record::{KernelRecord, SampleId};
 use crate::session::preload::rate::{CALL_PERIOD_MIN, HEAP_PERIOD_MIN, Rate};
 use crate::sys::{self, ProcessFd};
 
-/// Bytes of the data of a ring.
-pub(crate) const RING_BYTES: u32 = 1 << 20;
-
 /// The time without a complete record after which a ring is searched for records of threads that are gone.
 const STUCK_NS: u64 = 50_000_000;
 
@@ -148,7 +145,7 @@ impl Process {
         }
         // All that was in the ring at the beginning is read. A drain ends even if the program writes as fast as its
         // records are read.
-        while self.drained() <= u64::from(RING_BYTES) {
+        while self.drained() <= self.ring.data_bytes() {
             match self.ring.next(&mut self.buffer) {
                 Ok(Some(kind)) => {
                     let time_ns =
@@ -263,7 +260,7 @@ impl Process {
         call_period: PreloadPeriod,
     ) {
         // Threads that wait need the room before the next distance.
-        self.ring.wake();
+        self.ring.release_room();
         let adapted = |rate: &mut Rate, before, period: PreloadPeriod| {
             rate.adapted(now_ns, before, period.samples_per_second()?)
         };
@@ -302,7 +299,7 @@ mod tests {
         const KEY: u64 = 1 << 40;
         let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
         let file = File::from(memfd_create("ring", flags).expect("a file"));
-        let (start, ring_bytes) = (DATA_OFFSET as u64, u64::from(RING_BYTES));
+        let (start, ring_bytes) = (DATA_OFFSET as u64, 1 << 20);
         file.set_len(start + ring_bytes).expect("a size");
         let write = |offset: u64, words: &[u64]| {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -347,6 +344,6 @@ mod tests {
         let mut process = ended_with_announced_records();
         process.advance(5);
         assert_eq!(process.next, Next::Ended);
-        assert_eq!(process.ring.read_bytes(), u64::from(RING_BYTES));
+        assert_eq!(process.ring.read_bytes(), process.ring.data_bytes());
     }
 }

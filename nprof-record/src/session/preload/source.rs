@@ -14,7 +14,7 @@ use crate::perf::lost::LostSamples;
 use crate::perf::record::SampleId;
 use crate::perf::time_merge::TimeMerge;
 use crate::session::event_source::EventSource;
-use crate::session::preload::process::{Process, RING_BYTES};
+use crate::session::preload::process::Process;
 use crate::sys;
 
 /// Longest time from the time stamp of a record to its place in the ring: the library copies the stack in
@@ -71,10 +71,11 @@ impl PreloadSource {
         // The listener goes on after an error, which is that of one process. Too many descriptors
         // are an error for all: they wait for the next drain.
         let mut errors = 0;
+        let ring_bytes = u64::from(self.plan.ring_bytes());
         for _ in 0..ACCEPTED_MAX {
             match self.listener.accept() {
                 // The library makes rings of this size: others would take more memory.
-                Ok(Some(connection)) if connection.ring.data_bytes() != u64::from(RING_BYTES) => {}
+                Ok(Some(connection)) if connection.ring.data_bytes() != ring_bytes => {}
                 Ok(Some(connection)) => {
                     let process = Process::new(connection, self.drain_ns);
                     // An image that was executed ends the one before.
@@ -115,7 +116,7 @@ impl PreloadSource {
 
     /// Sets the time until the next drain: half of that in which the fullest ring fills.
     fn set_sleep(&mut self, elapsed: Duration) {
-        let room = u64::from(RING_BYTES) / 2;
+        let room = u64::from(self.plan.ring_bytes()) / 2;
         let drains = room / self.fullest.max(1);
         let (shortest, longest) = SLEEP;
         let factor = u32::try_from(drains).unwrap_or(u32::MAX);
