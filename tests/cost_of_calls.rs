@@ -3,17 +3,18 @@
 
 use nprof_tests::{Shell, compile, rows};
 
-/// `a` and `b` call `c` as often; a call by `a` takes twice as long.
+/// `a` and `b` call `c` as often; a call by `a` takes twice as long. They alternate: the host of a virtual machine
+/// may be twice as slow for a second.
 const CSPROF: &str = r#"
 static volatile unsigned sink;
 extern "C" {
 __attribute__((noinline)) void c(int cost) {
     for (int i = 0; i < cost * 1200000; i++) sink = sink * 3 + 1;
 }
-__attribute__((noinline)) void a() { for (int i = 0; i < 400; i++) c(2); sink++; }
-__attribute__((noinline)) void b() { for (int i = 0; i < 400; i++) c(1); sink++; }
+__attribute__((noinline)) void a() { for (int i = 0; i < 10; i++) c(2); sink++; }
+__attribute__((noinline)) void b() { for (int i = 0; i < 10; i++) c(1); sink++; }
 }
-int main() { a(); b(); }
+int main() { for (int i = 0; i < 40; i++) a(), b(); }
 "#;
 
 #[test]
@@ -37,7 +38,7 @@ fn call_costs_each_caller_its_own() {
     let flat = rows(&shell.run("nprof-flat --match event=calls --format tsv x.nprof").quiet());
     let of = |name: &str| flat.iter().find(|row| row.text("function") == name).expect("a row");
     let calls = ["a", "b", "c"].map(|name| of(name).number("self"));
-    assert_eq!(calls, [1.0, 1.0, 800.0]);
+    assert_eq!(calls, [40.0, 40.0, 800.0]);
     assert_eq!(of("c").number("self_margin"), 0.0, "it was counted");
     assert!(of("a").number("total_margin") > 0.0, "an estimate from stacks");
 
@@ -133,7 +134,7 @@ __attribute__((noinline)) void c() { small(); small(); }
 __attribute__((noinline)) void a() { for (int i = 0; i < 300; i++) c(); sink++; }
 __attribute__((noinline)) void b() { for (int i = 0; i < 100; i++) c(); sink++; }
 }
-int main() { a(); b(); }
+int main() { for (int i = 0; i < 40; i++) a(), b(); }
 "#;
 
 #[test]
