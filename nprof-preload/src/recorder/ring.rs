@@ -28,8 +28,9 @@ pub struct Ring {
     id: u64,
     /// The end of the records that were read.
     tail: u64,
-    /// The end of those of which the writers have the room.
+    /// The end of those of which the writers have the room, and its last value when waiting writers were woken.
     released: u64,
+    woken: u64,
 }
 
 /// The writers get the room of this part of the data area at once. They read the word with its end for each record, so
@@ -74,7 +75,8 @@ impl Ring {
             return Err(invalid());
         }
         let mapping = Arc::new(Mapping::new(file, size as usize)?);
-        let mut ring = Ring { mapping, has_memos, data_bytes, key: 0, id: 0, tail: 0, released: 0 };
+        let mut ring =
+            Ring { mapping, has_memos, data_bytes, key: 0, id: 0, tail: 0, released: 0, woken: 0 };
         let header = ring.header();
         let (key, id, tail) =
             (header.key.load(Acquire), header.id.load(Relaxed), header.tail.0.load(Relaxed));
@@ -139,7 +141,11 @@ impl Ring {
             }
             self.tail += bytes;
             if self.tail - self.released >= self.data_bytes / ROOM_PARTS {
-                self.release_room();
+                self.release();
+                // A writer that fills a small room at once and waits again takes more time than its records.
+                if self.tail - self.woken >= self.data_bytes / 4 {
+                    self.wake();
+                }
             }
             if has_content {
                 return Ok(Some(kind));
@@ -193,11 +199,20 @@ impl Ring {
     /// Gives the room of all records that were read to the writers, and wakes the threads that wait for it. Call it
     /// after each batch of records.
     pub fn release_room(&mut self) {
+        self.release();
+        self.wake();
+    }
+
+    fn release(&mut self) {
         self.released = self.tail;
+        // Release: the records were copied before a writer sees the room. SeqCst, with the load of `waiters` in
+        // `wake`, orders this store before that load: a writer either sees the room or is seen waiting.
+        self.header().tail.0.store(self.tail, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn wake(&mut self) {
+        self.woken = self.released;
         let header = self.header();
-        // Release: the records were copied before a writer sees the room. SeqCst, with the load of `waiters`, orders
-        // this store before that load: a writer either sees the room or is seen waiting.
-        header.tail.0.store(self.tail, std::sync::atomic::Ordering::SeqCst);
         if header.waiters.load(std::sync::atomic::Ordering::SeqCst) != 0 {
             header.room.0.fetch_add(1, Release);
             // An error can only mean that the memory is gone, which the mapping excludes.

@@ -114,7 +114,7 @@ impl PreloadPlan {
     /// millisecond, before the recorder wakes up, and the program waits: for 80 % of its time with `heap:1`.
     pub(crate) fn ring_bytes(&self) -> u32 {
         let is_fixed = |period: PreloadPeriod| period.samples_per_second().is_none();
-        if is_fixed(self.heap_period) || is_fixed(self.call_period) { 2 << 20 } else { 1 << 20 }
+        if is_fixed(self.heap_period) || is_fixed(self.call_period) { 4 << 20 } else { 1 << 20 }
     }
 
     /// True if it has no event but that of calls.
