@@ -11,7 +11,7 @@ use crate::protocol::{MEMO_WAYS, MEMO_WORDS, Registers, StackMemo, first_of_set}
 use crate::sampling::Sample;
 
 /// Returns the number of the stack of a sample, of which `copy` would be recorded; None if the recorder does not know
-/// it. Only exact recordings repeat stacks often enough.
+/// it. A record of a known stack states no weight, so that every event must be recorded.
 pub(super) fn number(
     thread: &Thread,
     ring: &Ring,
