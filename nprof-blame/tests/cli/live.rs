@@ -134,11 +134,10 @@ fn assert_charged(rows: &[(String, String, f64)], command: &str) {
     let outside = ["[waiting for a CPU]", "[interrupt]"];
     let inside = sum(&|_, function| !outside.contains(&function));
     let slow = sum(&|other, function| other == command && !outside.contains(&function));
-    // On a busy virtual machine, wake-ups by the other stages take up to 13 % of the time: the host runs others.
-    assert!(slow >= 0.75 * inside, "{slow} of {inside}: {rows:?}");
+    assert!(slow >= 0.9 * inside, "{slow} of {inside}: {rows:?}");
     // Interrupts of it have functions of the kernel as leaves.
     let work = sum(&|other, function| other == command && function == "work");
-    assert!(work >= 0.7 * inside, "{work} of {inside}: {rows:?}");
+    assert!(work >= 0.8 * inside, "{work} of {inside}: {rows:?}");
 }
 
 #[test]
