@@ -35,8 +35,9 @@ impl Symbols {
     /// Returns the function at a file offset; split-off parts (`f.cold`) have the name of the whole.
     pub(crate) fn at(&self, offset: u64) -> Option<&str> {
         let (start, (size, name)) = self.0.range(..=offset).next_back()?;
-        // `<=`: the offset may be one past the end of its function, after a call that never returns.
-        let is_inside = offset - start <= (*size).max(0x40);
+        // `<=`: the offset may be one past the end of its function, after a call that never returns. Only
+        // `_start` has no size.
+        let is_inside = offset - start <= if *size == 0 { 0x40 } else { *size };
         is_inside.then(|| name.split('.').next().unwrap_or(name))
     }
 
