@@ -134,7 +134,7 @@ __attribute__((noinline)) void c() { small(); small(); }
 __attribute__((noinline)) void a() { for (int i = 0; i < 300; i++) c(); sink++; }
 __attribute__((noinline)) void b() { for (int i = 0; i < 100; i++) c(); sink++; }
 }
-int main() { for (int i = 0; i < 40; i++) a(), b(); }
+int main() { a(); b(); }
 "#;
 
 #[test]
