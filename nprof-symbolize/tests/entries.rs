@@ -36,10 +36,10 @@ fn listed(output: &Output) -> Vec<(String, u64)> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("function\timage\tbuild_id\toffset\tframe\tends"));
+    assert_eq!(lines.next(), Some("function\timage\tbuild_id\toffset\tframe\tends\tslow"));
     let row = |line: &str| {
         let fields: Vec<&str> = line.split('\t').collect();
-        let [name, _, _, offset, _, _] = fields[..] else { panic!("{line}") };
+        let [name, _, _, offset, _, _, _] = fields[..] else { panic!("{line}") };
         (name.to_owned(), u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap())
     };
     lines.map(row).collect()
@@ -57,25 +57,34 @@ fn offset(path: &Path, symbol: &str) -> u64 {
 }
 
 #[test]
-fn places_are_the_first_emulated_instructions_of_functions() {
+fn places_are_the_first_emulated_or_else_stepped_instructions_of_functions() {
     let directory = sources();
     let path = directory.path().join("prog");
     std::fs::write(directory.path().join("f.c"), FUNCTIONS).unwrap();
     run_in(directory.path(), "gcc -O2 -Wl,--build-id -o @/prog @/f.c");
     let all = "^(plain|marked|tested|small|again|table|chosen|joined|enters|puts)$";
     let output = entries(all, &path);
-    let places = [("plain", 0), ("marked", 4), ("tested", 2), ("enters", 0)];
+    let slow = [("small", 0), ("joined", 0)];
+    let emulated = [("plain", 0), ("marked", 4), ("tested", 2), ("enters", 0)];
+    let places = [&emulated[..], &slow].concat();
     let mut expected: Vec<(String, u64)> =
         places.iter().map(|(name, at)| ((*name).to_owned(), offset(&path, name) + at)).collect();
     expected.sort_by_key(|(_, offset)| *offset);
     assert_eq!(listed(&output), expected);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for (places, is_slow) in [(&emulated[..], "no"), (&slow[..], "yes")] {
+        for (name, _) in places {
+            let line = text.lines().find(|line| line.starts_with(&format!("{name}\t"))).unwrap();
+            assert!(line.ends_with(&format!("\t{is_slow}")), "{line}");
+        }
+    }
     let messages = String::from_utf8(output.stderr).unwrap();
+    let note = "2 functions have a probe that takes a single step";
+    assert!(messages.contains(note), "{messages}");
     for (name, reason) in [
-        ("small", "no instruction before its first branch"),
         ("again", "a jump inside it leads to its entry"),
         ("table", "data in a section of code"),
         ("chosen", "an indirect function"),
-        ("joined", "no instruction before its first branch"),
         ("puts", "its code is in another image"),
     ] {
         let line = messages.lines().find(|line| line.contains(&format!(": {name}: ")));
@@ -106,16 +115,13 @@ fn jump_from_a_cold_part_is_no_call() {
     for name in ["prog", "stripped"] {
         let path = at.join(name);
         let output = entries("^(looped|joined|ends)$", &path);
-        let ends = (String::from("ends"), offset(&at.join("prog"), "ends"));
-        assert_eq!(listed(&output), [ends], "{name}");
+        // The cold part of `joined` leads to its second instruction, which is none for a probe.
+        let places = ["joined", "ends"].map(|it| (it.to_owned(), offset(&at.join("prog"), it)));
+        assert_eq!(listed(&output), places, "{name}");
         let messages = String::from_utf8(output.stderr).unwrap();
-        for (name, reason) in [
-            ("looped", "a jump inside it leads to its entry"),
-            ("joined", "no instruction before its first branch"),
-        ] {
-            let line = messages.lines().find(|line| line.contains(&format!(": {name}: ")));
-            assert!(line.is_some_and(|line| line.contains(reason)), "{name}: {messages}");
-        }
+        let line = messages.lines().find(|line| line.contains(": looped: "));
+        let reason = "a jump inside it leads to its entry";
+        assert!(line.is_some_and(|line| line.contains(reason)), "{name}: {messages}");
     }
 }
 
@@ -139,7 +145,7 @@ fn ends_are_returns_and_jumps_to_other_functions() {
     let text = String::from_utf8(output.stdout).unwrap();
     let ends = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(&format!("{name}\t"))).unwrap();
-        line.rsplit('\t').next().unwrap().to_owned()
+        line.split('\t').nth(5).unwrap().to_owned()
     };
     let (split, cold) = (offset(&path, "split"), offset(&path, "split.cold"));
     let bytes = std::fs::read(&path).unwrap();
@@ -165,9 +171,9 @@ fn shadow_stack_leaves_no_probe_at_a_call() {
     let places = |name: &str| listed(&entries("^[fg]$", &at.join(name)));
     let at_endbr = |name: &str, image: &str| (name.to_owned(), offset(&at.join(image), name) + 4);
     assert_eq!(places("none"), [at_endbr("f", "none"), at_endbr("g", "none")]);
-    assert_eq!(places("cet"), [at_endbr("g", "cet")]);
-    let messages = String::from_utf8(entries("^f$", &at.join("cet")).stderr).unwrap();
-    assert!(messages.contains("f: ") && messages.contains("shadow stacks"), "{messages}");
+    // The step is at endbr64.
+    let f = ("f".to_owned(), offset(&at.join("cet"), "f"));
+    assert_eq!(places("cet"), [f, at_endbr("g", "cet")]);
 }
 
 #[test]

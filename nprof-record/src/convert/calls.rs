@@ -31,8 +31,8 @@ pub(crate) struct CallState {
     pub(crate) exited: FxHashMap<u32, TaskId>,
     /// The calls that were written.
     pub(crate) written: u64,
-    /// The functions that are not counted any more, with their calls per second.
-    pub(crate) taken_off: Vec<(Vec<u8>, u64)>,
+    /// The functions that are not counted any more, with their calls per second in words.
+    pub(crate) taken_off: Vec<(Vec<u8>, String)>,
     /// The calls that were not counted.
     pub(crate) missed: u64,
 }

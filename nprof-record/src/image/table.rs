@@ -11,6 +11,7 @@ use std::rc::Rc;
 use nprof_object::path::split_deleted;
 use nprof_object::{FileOffset, ImageOffset};
 use nprof_stream::ImageKind;
+use nprof_unwind::arch::Machine;
 use nprof_unwind::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use nprof_unwind::image::code_bytes::{CallBefore, CodeCache};
 use nprof_unwind::unwind::{FrameAddress, UnwindInfo};
@@ -284,6 +285,10 @@ impl ImageTable {
     ) -> AnalyzedRule {
         let after_lookup = address.value().0.wrapping_sub(address.address_for_lookup().0);
         let image = &mut self.images[index as usize];
+        if image.path == opened::STEPPED_CODE {
+            let rule = Machine::NATIVE.stepped_rule().map(Rc::new);
+            return rule.map_or(AnalyzedRule::Unknown, AnalyzedRule::Rule);
+        }
         let Some(lookup) = image.image_address(offset) else { return AnalyzedRule::Unknown };
         let at = lookup.wrapping_add(after_lookup);
         let rule = image

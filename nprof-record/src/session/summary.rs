@@ -447,10 +447,14 @@ impl Summary {
                 line += " by context switches";
             }
         }
-        if let Some(CallSummary { calls, functions, cost_ns, .. }) = &self.calls {
+        if let Some(CallSummary { calls, functions, cost_ns, slow_cost_ns, .. }) = &self.calls {
             line += &format!("; {} of {functions} functions", counted(*calls, "call"));
             if let Some(cost_ns) = cost_ns {
                 line += &format!(", counting takes {cost_ns} ns of CPU time for each");
+            }
+            if let Some((slow, cost_ns)) = slow_cost_ns {
+                line +=
+                    &format!(", {cost_ns} ns for those of {}", counted(*slow as u64, "function"));
             }
         }
         line += &format!(

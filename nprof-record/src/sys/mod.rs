@@ -31,9 +31,7 @@ pub(crate) use bpf_map::{BpfMap, MapKind, MapLayout, bpf_map, bpf_map_set};
 pub(crate) use breakpoint::{
     Breakpoint, Observed, PresentPages, breakpoints_work, read_absent_memory, read_memory,
 };
-pub(crate) use counted_function::{
-    COUNTED_FUNCTION_END, counted_function, counted_function_address, system_call,
-};
+pub(crate) use counted_function::{OwnFunction, system_call};
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use mount::detached_tracefs;
 pub(crate) use perf_event::{

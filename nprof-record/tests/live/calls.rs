@@ -305,6 +305,76 @@ fn function_beyond_the_limit_is_taken_off_and_others_are_not() {
     assert!(is_named, "{messages}");
 }
 
+/// Two functions that are called as often, 30 times in a millisecond: the kernel executes the first
+/// instruction of `slow` in a single step. They print the number of calls of each.
+const STEPPED: &str = r#"
+#include <stdio.h>
+#include <time.h>
+#define F(n, code) __asm__(".text\n.type " #n ", @function\n" #n ": .cfi_startproc\n " code "\n ret\n .cfi_endproc\n.size " #n ", .-" #n "\n"); void n(void);
+F(slow, "mov %rbx, %rbx") F(fast, "nop")
+static unsigned long long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+__attribute__((noinline)) static int calls(unsigned long long until) {
+    for (int i = 0; i < 30; i++) slow(), fast();
+    while (now() < until) {}
+    return 30;
+}
+int main(void) {
+    unsigned long long begin = now();
+    int all = 0;
+    for (int ms = 1; ms <= 1500; ms++) all += calls(begin + ms * 1000000ull);
+    printf("%d\n", all);
+}
+"#;
+
+/// Returns the list of `slow` and `fast`.
+fn list_of_stepped(directory: &Directory, program: &str, symbols: &Symbols) -> String {
+    let path = list(directory, program, symbols, &["slow", "fast"]);
+    let text = fs::read_to_string(&path).expect("a list");
+    let line = |line: &str| {
+        let slow = if line.starts_with("slow\t") { "yes" } else { "no" };
+        format!("{line}\t?\t{slow}\n")
+    };
+    fs::write(&path, text.lines().map(line).collect::<String>()).expect("written");
+    path
+}
+
+#[test]
+fn calls_and_stacks_of_functions_with_single_steps_are_right() {
+    let directory = Directory::new("calls-stepped");
+    let Some((program, symbols)) = compiled(&directory, "gcc", STEPPED, &["-O2"]) else { return };
+    let list = list_of_stepped(&directory, &program, &symbols);
+    let stream = directory.path("stream");
+    let limit = ["--calls-limit", "1000000000"];
+    let words = ["-e", "cpu-clock", "--calls", &list, "-o", &stream, "--", &program];
+    let Some((printed, messages)) = record_calls(&[&limit, &words[..]].concat()) else { return };
+    let expected: u64 = printed.trim().parse().expect("a number");
+    let calls = Calls::from_file(&stream, &symbols);
+    assert_eq!((calls.of("slow"), calls.of("fast")), (expected, expected), "{messages}");
+    // A quarter of the time is that of steps, of instructions that are elsewhere then.
+    assert!(messages.contains(", 0 incomplete"), "{messages}");
+    let costs = messages.split_once("counting takes ").expect("the cost").1;
+    let (usual, slow) = costs.split_once(" ns of CPU time for each, ").expect("two costs");
+    let (slow, _) = slow.split_once(" ns for those of 1 function").expect("the second");
+    let [usual, slow] = [usual, slow].map(|ns| ns.parse::<u64>().expect("a number"));
+    assert!(0 < usual && usual < slow, "{messages}");
+}
+
+#[test]
+fn limit_is_lower_for_functions_with_single_steps() {
+    let directory = Directory::new("calls-stepped-limit");
+    let Some((program, symbols)) = compiled(&directory, "gcc", STEPPED, &["-O2"]) else { return };
+    let list = list_of_stepped(&directory, &program, &symbols);
+    let stream = directory.path("stream");
+    let words = ["--calls", &list, "--calls-limit", "40000", "-o", &stream, "--", &program];
+    let Some((_, messages)) = record_calls(&words) else { return };
+    assert_eq!(Calls::from_file(&stream, &symbols).taken_off, ["slow"], "{messages}");
+    assert!(messages.contains(" calls per second with a single step; "), "{messages}");
+}
+
 #[test]
 fn functions_of_another_kernel_are_refused() {
     let directory = Directory::new("calls-kernel");

@@ -14,7 +14,7 @@ use super::args::{Args, TOOL};
 use crate::find::{Entries, Entry, Finder, RecordedImage, kernel_entries};
 
 /// The columns.
-const HEADER: &str = "function\timage\tbuild_id\toffset\tframe\tends\n";
+const HEADER: &str = "function\timage\tbuild_id\toffset\tframe\tends\tslow\n";
 
 /// The refused functions that are printed by name without `-v`.
 const REFUSED_SHOWN: usize = 10;
@@ -40,6 +40,7 @@ pub(super) fn run(args: &Args, regex: &Regex, finder: &Finder) -> anyhow::Result
     let (recorded, entries) =
         found.map_err(|failure| anyhow::anyhow!("{}: {}", path.display(), failure.reason))?;
     print_refused(&entries, args.verbose);
+    print_slow(&entries, args.verbose);
     if entries.found.is_empty() {
         bail!("{}: no function that matches {regex} can be counted", path.display());
     }
@@ -63,7 +64,9 @@ fn table(entries: &Entries, recorded: &RecordedImage) -> Vec<u8> {
             ends.join(",")
         });
         let ends = offsets.as_deref().unwrap_or("?");
-        let line = format!("{name}\t{image}\t{build_id}\t{offset:#x}\t{frame:#x}\t{ends}\n");
+        let slow = if entry.is_slow { "yes" } else { "no" };
+        let line =
+            format!("{name}\t{image}\t{build_id}\t{offset:#x}\t{frame:#x}\t{ends}\t{slow}\n");
         table.extend(line.into_bytes());
     }
     table
@@ -81,5 +84,19 @@ fn print_refused(entries: &Entries, is_verbose: bool) {
     }
     for (reason, count) in others {
         stage::warn_escaped(TOOL, &format!("{count} more functions (-v names them): {reason}"));
+    }
+}
+
+/// Prints the number of functions of which a count takes longer, and all names with `-v`.
+fn print_slow(entries: &Entries, is_verbose: bool) {
+    let slow = || entries.found.iter().filter(|entry| entry.is_slow);
+    let cost = "a probe that takes a single step, and some 15 times as long in a virtual machine";
+    match slow().count() {
+        0 => {}
+        1 => stage::warn_escaped(TOOL, &format!("1 function has {cost}")),
+        count => stage::warn_escaped(TOOL, &format!("{count} functions have {cost}")),
+    }
+    for entry in slow().filter(|_| is_verbose) {
+        stage::warn_escaped(TOOL, &format!("{}: a single step", escaped(&entry.name)));
     }
 }

@@ -1,5 +1,13 @@
 //! The place of a probe that counts the calls of a function. Pure.
 
+/// The instruction of a function at which a probe counts its calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) address: u64,
+    /// True if a count takes many times as long as at most other places.
+    pub(crate) is_slow: bool,
+}
+
 /// The reason why a function has no place for a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
@@ -7,11 +15,9 @@ pub(crate) enum NoPlace {
     NotCode,
     /// A jump of the function leads to its entry: a loop, or a call of itself.
     JumpToEntry,
-    /// The kernel emulates no instruction of the first block.
-    NotEmulated,
-    /// The same, but for one that a computed jump may lead to.
+    /// A computed jump may lead to the instructions of the first block that can be probed.
     ComputedJump,
-    /// The kernel neither emulates an instruction of the first block, nor executes the first one elsewhere.
+    /// The kernel has no probes for the instructions of the first block.
     NotExecuted,
 }
 

@@ -2,7 +2,7 @@
 
 use object::elf;
 
-use super::entry::{Branch, End, Jumps, NoPlace};
+use super::entry::{Branch, End, Jumps, NoPlace, Place};
 use super::{entry_aarch64, entry_x86_64};
 
 /// An architecture with probes for calls.
@@ -49,7 +49,7 @@ impl EntryArch {
         }
     }
 
-    /// Returns the address of the instruction for the probe of a function.
+    /// Returns the instruction for the probe of a function.
     ///
     /// `limit` is the first address after `start` that a branch of any function leads to. With
     /// `has_shadow_stack`, a return from an emulated call would end the program.
@@ -64,10 +64,12 @@ impl EntryArch {
         limit: u64,
         jumps: Jumps,
         has_shadow_stack: bool,
-    ) -> Result<u64, NoPlace> {
+    ) -> Result<Place, NoPlace> {
         match self {
             Self::X86_64 => entry_x86_64::place(code, start, limit, jumps, has_shadow_stack),
-            Self::Aarch64 => entry_aarch64::place(code, start, limit, jumps),
+            // Most instructions have a single step, which takes one more exception.
+            Self::Aarch64 => entry_aarch64::place(code, start, limit, jumps)
+                .map(|address| Place { address, is_slow: false }),
         }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Entries {
 pub(crate) struct Entry {
     /// The place.
     pub(crate) offset: FileOffset,
+    /// True if a count there takes many times as long as at most other places.
+    pub(crate) is_slow: bool,
     /// An offset at which the function itself is found, and no call that was inlined into it.
     pub(crate) frame: FileOffset,
     /// The function, as reports show it.
@@ -94,13 +96,13 @@ impl Finder {
             let limit = limit(function, &targets).min(next);
             let name = self.shown_name(&image, &opened, function, style);
             match place(arch, &image, function, limit, has_shadow_stack) {
-                Ok(offset) => {
+                Ok((offset, is_slow)) => {
                     let frame = self.own_offset(arch, &image, &opened, function, offset);
                     let parts = function.names.iter().filter_map(|name| cold.get(&name[..]));
                     let parts: Vec<_> =
                         std::iter::once(function).chain(parts.flatten().copied()).collect();
                     let ends = ends(arch, &image, &functions, &parts, has_shadow_stack);
-                    entries.found.push(Entry { offset, frame, name, ends });
+                    entries.found.push(Entry { offset, is_slow, frame, name, ends });
                 }
                 Err(reason) => entries.refused.push(Refused { name, reason }),
             }
@@ -213,14 +215,14 @@ fn ends(
     Some(ends)
 }
 
-/// Returns the place of a function, or the reason why it has none.
+/// Returns the place of a function, and whether a count there is slow, or the reason why it has none.
 fn place(
     arch: EntryArch,
     image: &ElfFile,
     function: &Function,
     limit: u64,
     has_shadow_stack: bool,
-) -> Result<FileOffset, &'static str> {
+) -> Result<(FileOffset, bool), &'static str> {
     match function.kind {
         SymbolKind::Import => return Err("its code is in another image; name that one"),
         SymbolKind::Indirect => {
@@ -245,18 +247,12 @@ fn place(
     let found = arch.place(&code, start.0, limit, function.jumps, has_shadow_stack);
     let found = found.map_err(|no_place| match no_place {
         NoPlace::NotCode => "its bytes are not all instructions",
-        NoPlace::JumpToEntry => "a jump inside it leads to its entry: its rounds would count as calls",
-        NoPlace::NotEmulated if has_shadow_stack => {
-            "no instruction before its first branch can be probed without a single step, which takes \
-             15 times as long; calls are not used for it because the image supports shadow stacks"
+        NoPlace::JumpToEntry => {
+            "a jump inside it leads to its entry: its rounds would count as calls"
         }
-        NoPlace::NotEmulated => {
-            "no instruction before its first branch can be probed without a single step, which takes \
-             15 times as long"
-        }
-        NoPlace::NotExecuted => "the kernel has no probes for its first instruction",
+        NoPlace::NotExecuted => "the kernel has no probes for its first instructions",
         NoPlace::ComputedJump => "a computed jump may lead to its first instructions",
     })?;
-    let offset = image.headers.segments.executable().file_offset(ImageAddress(found));
-    offset.map(|(offset, _)| offset).ok_or("its code is not in the file")
+    let offset = image.headers.segments.executable().file_offset(ImageAddress(found.address));
+    offset.map(|(offset, _)| (offset, found.is_slow)).ok_or("its code is not in the file")
 }

@@ -115,7 +115,13 @@ impl KernelText<'_> {
             let listed = |name: &&[u8]| traceable.get(name).copied().unwrap_or(0);
             if names.iter().any(|name| listed(name) >= uses[name]) {
                 let offset = FileOffset(distance);
-                entries.found.push(Entry { offset, frame: offset, name, ends: None });
+                entries.found.push(Entry {
+                    offset,
+                    is_slow: false,
+                    frame: offset,
+                    name,
+                    ends: None,
+                });
             } else {
                 let is_listed = names.iter().any(|name| listed(name) > 0);
                 let reason = if is_listed { AMBIGUOUS } else { NOT_TRACEABLE };

@@ -34,6 +34,13 @@ impl Machine {
     #[cfg(target_arch = "aarch64")]
     pub const NATIVE: Self = Self::Aarch64;
 
+    /// Returns the rule of an instruction that the kernel executes elsewhere in a single step, for a probe that counts
+    /// calls: the function has not changed the stack pointer before. None on 64-bit ARM, where it may be the one that
+    /// does.
+    pub fn stepped_rule(self) -> Option<UnwindRule> {
+        (self == Self::X86_64).then(|| self.plt_rule(0, false))
+    }
+
     /// Returns the number of registers that rules may name.
     pub(crate) fn registers(self) -> usize {
         match self {

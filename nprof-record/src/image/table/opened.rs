@@ -40,6 +40,10 @@ pub(super) enum TableState {
     Read(Option<Box<UnwindTables>>),
 }
 
+/// The name of the memory from which the kernel executes the instructions of probes in single steps
+/// (`xol_add_vma` in kernel/events/uprobes.c, Linux 4.3 to 7.2).
+pub(super) const STEPPED_CODE: &[u8] = b"[uprobes]";
+
 /// An image.
 #[derive(Debug)]
 pub(crate) struct Image {

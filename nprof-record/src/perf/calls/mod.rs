@@ -1,6 +1,7 @@
 //! Exact counts of calls, and of an event by routine: the list of functions, and the BPF programs of
 //! `bpf/calls.bpf.c`.
 
+pub(crate) mod cost;
 pub(crate) mod data;
 mod kernel;
 mod loader;

@@ -25,8 +25,11 @@ const POINTS_MAX: usize = 1 << 20;
 const LIST_MAX: u64 = 256 << 20;
 
 /// The first line of a list, and that of lists of older versions.
-const HEADER: &[u8] = b"function\timage\tbuild_id\toffset\tframe\tends";
-const OLD_HEADER: &[u8] = b"function\timage\tbuild_id\toffset\tframe";
+const HEADER: &[u8] = b"function\timage\tbuild_id\toffset\tframe\tends\tslow";
+const OLD_HEADERS: [&[u8]; 2] = [
+    b"function\timage\tbuild_id\toffset\tframe\tends",
+    b"function\timage\tbuild_id\toffset\tframe",
+];
 
 /// A place at which calls of a function are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(crate) struct Point {
     pub(crate) frame: u64,
     /// The file offsets of the instructions with which it ends. None if they are unknown.
     pub(crate) ends: Option<Vec<u64>>,
+    /// True if counting a call takes many times as long as that of most functions.
+    pub(crate) is_slow: bool,
 }
 
 /// An image with places.
@@ -109,18 +114,28 @@ impl PointList {
         let mut images: FxHashMap<Vec<u8>, usize> = FxHashMap::default();
         let mut known: FxHashMap<(usize, u64), ()> = FxHashMap::default();
         let lines = text.split(|&byte| byte == b'\n').enumerate();
-        let is_header = |line: &[u8]| line == HEADER || line == OLD_HEADER;
+        let is_header = |line: &[u8]| line == HEADER || OLD_HEADERS.contains(&line);
         for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !is_header(line)) {
             let wrong = || anyhow!("line {}: no line of nprof-symbolize --entries", number + 1);
             let fields: Vec<&[u8]> = line.split(|&byte| byte == b'\t').collect();
-            let [name, path, build_id, offset, frame, ref ends @ ..] = fields[..] else {
+            let [name, path, build_id, offset, frame, ref others @ ..] = fields[..] else {
                 bail!(wrong())
             };
-            list.lacks_ends |= ends.is_empty();
-            let ends = match ends {
-                [] | [b"?"] => None,
-                [ends] => Some(parse_offsets(ends).ok_or_else(wrong)?),
+            let (ends, slow) = match *others {
+                [] => (None, None),
+                [ends] => (Some(ends), None),
+                [ends, slow] => (Some(ends), Some(slow)),
                 _ => bail!(wrong()),
+            };
+            list.lacks_ends |= ends.is_none();
+            let ends = match ends {
+                None | Some(b"?") => None,
+                Some(ends) => Some(parse_offsets(ends).ok_or_else(wrong)?),
+            };
+            let is_slow = match slow {
+                None | Some(b"no") => false,
+                Some(b"yes") => true,
+                Some(_) => bail!(wrong()),
             };
             let name = unescaped(name).ok_or_else(wrong)?;
             let path = unescaped(path).ok_or_else(wrong)?;
@@ -140,7 +155,7 @@ impl PointList {
             );
             // Two functions with equal code may have become one.
             if known.insert((image, offset), ()).is_none() {
-                list.points.push(Point { name, image, offset, frame, ends });
+                list.points.push(Point { name, image, offset, frame, ends, is_slow });
             }
             ensure!(list.points.len() <= POINTS_MAX, "more than {POINTS_MAX} functions");
         }

@@ -15,6 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::os::procfs;
 use crate::perf::bpf::object::VerifierRefusal;
+use crate::perf::calls::cost::CallCost;
 use crate::perf::calls::data::{
     CallKey, CallRest, Counter, RoutineCount, SETTINGS, SLICE_NS, Setting, TakenOff,
 };
@@ -105,8 +106,7 @@ pub(crate) struct CallTracer {
     is_stopped: Cell<bool>,
     /// The first failure to read counters or to attach again.
     failure: RefCell<Option<String>>,
-    /// The CPU time that counting adds to a call, in ns. None if it could not be measured.
-    cost_ns: Cell<Option<u64>>,
+    cost: Cell<CallCost>,
 }
 
 impl CallTracer {
@@ -127,7 +127,7 @@ impl CallTracer {
             );
         }
         let width = last_cpu as usize + 1 + POINT_WORDS;
-        // One more for the function whose calls `measure_cost` counts.
+        // One more for the function of which `measure_cost` counts the calls.
         let count = (list.points.len() + 1) * width;
         let words = u32::try_from(count).context("too many functions for this number of CPUs")?;
         let tracepoints = TRACEPOINTS.map(|(name, _)| (name, ProgramKind::RawTracepoint));
@@ -169,7 +169,7 @@ impl CallTracer {
             sampled: Cell::default(),
             is_stopped: Cell::new(false),
             failure: RefCell::default(),
-            cost_ns: Cell::default(),
+            cost: Cell::default(),
         })
     }
 
@@ -463,7 +463,7 @@ impl CallTracer {
     }
 
     /// Stops counting the functions that were called more than `limit` times per second since the last
-    /// look, and returns them.
+    /// look, or took as much time where counts are slow, and returns them.
     ///
     /// # Errors
     ///
@@ -486,7 +486,8 @@ impl CallTracer {
         for (point, (now, before)) in rates.calls.iter().zip(&before.calls).enumerate() {
             let calls = u128::from(now.saturating_sub(*before));
             let rate = calls * u128::from(SLICE_NS) / u128::from(elapsed_ns);
-            if rate > u128::from(limit) && !self.taken_off.borrow()[point] {
+            let cost = rate * u128::from(self.cost_times(point));
+            if cost > u128::from(limit) && !self.taken_off.borrow()[point] {
                 let rate = u64::try_from(rate).unwrap_or(u64::MAX);
                 found.push(TakenOff { point: point as u32, rate });
                 self.taken_off.borrow_mut()[point] = true;

@@ -68,6 +68,7 @@ impl Recording {
             written: state.written,
             functions: tracer.list.points.len(),
             cost_ns: tracer.cost_ns(),
+            slow_cost_ns: tracer.slow_cost_ns(),
             taken_off: state.taken_off.clone(),
             missed: state.missed,
             missed_threads: tracer.missed_threads(),

@@ -18,8 +18,10 @@ pub(crate) struct CallSummary {
     pub(crate) functions: usize,
     /// The CPU time that counting adds to a call, in ns. None if it is unknown.
     pub(crate) cost_ns: Option<u64>,
-    /// The functions that were called too often, with their calls per second.
-    pub(crate) taken_off: Vec<(Vec<u8>, u64)>,
+    /// The number of functions with a higher cost, if there are others, and this cost.
+    pub(crate) slow_cost_ns: Option<(usize, u64)>,
+    /// The functions that were called too often, with their calls per second in words.
+    pub(crate) taken_off: Vec<(Vec<u8>, String)>,
     /// The calls of functions of the kernel that were not counted, also by threads that are not recorded.
     pub(crate) missed: u64,
     /// The threads for which there was no room.
@@ -40,10 +42,7 @@ impl CallSummary {
         let mut warnings = Vec::new();
         let shown = self.taken_off.iter().take(TAKEN_OFF_SHOWN);
         warnings.extend(shown.map(|(name, rate)| {
-            format!(
-                "{}: {rate} calls per second; it was not counted further, see --calls-limit",
-                escaped(name)
-            )
+            format!("{}: {rate}; it was not counted further, see --calls-limit", escaped(name))
         }));
         if let Some(more) = self.taken_off.len().checked_sub(TAKEN_OFF_SHOWN).filter(|&it| it > 0) {
             warnings.push(format!("{more} more functions were called too often"));

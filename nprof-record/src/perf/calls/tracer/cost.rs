@@ -5,17 +5,34 @@ use nprof_object::maps;
 
 use super::{CALLS, CallTracer, ENTER, LEAVE, PointWord};
 use crate::os::procfs;
+use crate::perf::calls::cost::CallCost;
 use crate::perf::calls::data::CallKey;
-use crate::sys;
+use crate::sys::{self, OwnFunction};
 
-/// The rounds, of which the median counts, and the calls of each: 5 ms in all.
+/// The rounds, of which the median counts, and the calls of each: 5 ms in all, and 70 ms where counts are slow.
 const ROUNDS: usize = 5;
 const CALLS_OF_A_ROUND: u32 = 1000;
 
 impl CallTracer {
-    /// Returns the CPU time that counting adds to a call, in ns. None if it was not measured.
+    /// Returns the CPU time that counting adds to a call of most functions of the list, in ns: to all but
+    /// those with slow places, or to these if there are no others. None if it was not measured.
     pub(crate) fn cost_ns(&self) -> Option<u64> {
-        self.cost_ns.get()
+        let CallCost { usual_ns, slow_ns } = self.cost.get();
+        let has_usual = self.list.points.iter().any(|point| !point.is_slow);
+        if has_usual { usual_ns } else { slow_ns }
+    }
+
+    /// Returns the number of functions with slow places, if there are others, and the CPU time that
+    /// counting adds to their calls.
+    pub(crate) fn slow_cost_ns(&self) -> Option<(usize, u64)> {
+        let slow = self.list.points.iter().filter(|point| point.is_slow).count();
+        let is_mixed = slow > 0 && slow < self.list.points.len();
+        Some((slow, self.cost.get().slow_ns?)).filter(|_| is_mixed)
+    }
+
+    /// Returns the cost of counting a call of a function in that of most others.
+    pub(super) fn cost_times(&self, point: usize) -> u64 {
+        if self.list.points[point].is_slow { self.cost.get().slow_times() } else { 1 }
     }
 
     /// Measures the cost of a call. It stays unknown where the recorder's file is on a file system without
@@ -24,27 +41,31 @@ impl CallTracer {
     /// The recorder's signals must be blocked: they would end it while a thread waits for the kernel, which
     /// starts with the signal mask of this one.
     pub(crate) fn measure_cost(&self) {
-        self.cost_ns.set(self.measured_ns());
+        let has_slow = self.list.points.iter().any(|point| point.is_slow);
+        let slow_ns = has_slow.then(|| self.measured_ns(OwnFunction::SLOW)).flatten();
+        self.cost.set(CallCost { usual_ns: self.measured_ns(OwnFunction::COUNTED), slow_ns });
     }
 
-    fn measured_ns(&self) -> Option<u64> {
-        let call = if self.list.is_kernel() { sys::system_call } else { sys::counted_function };
+    /// Measures the cost of a call of a function of this program, or of the kernel if the list has those.
+    fn measured_ns(&self, function: OwnFunction) -> Option<u64> {
+        let call = if self.list.is_kernel() { sys::system_call } else { function.call };
         let bare_ns = round_ns(call);
         // The first thread of a process has its id.
         let own_tid = std::process::id();
         let point = self.list.points.len() as u32;
+        let counted = self.calls_of(point as usize);
         let program = self.loaded.programs.get(CALLS)?;
         let cookies = [point.into()];
         let mut links = Vec::new();
         if self.list.is_kernel() {
             links.push(sys::attach_kprobes(program, &[self.list.system_call?], &cookies).ok()?);
         } else {
-            let entry = own_offset(sys::counted_function_address())?;
+            let entry = own_offset(function.address())?;
             let attach =
                 |program, at| sys::attach_uprobes(program, c"/proc/self/exe", &[at], &cookies);
             links.push(attach(program, entry).ok()?);
             if self.counted.is_some() {
-                let end = entry + sys::COUNTED_FUNCTION_END;
+                let end = entry + function.end;
                 for (name, at) in [(LEAVE, end), (ENTER, entry)] {
                     links.push(attach(self.loaded.programs.get(name)?, at).ok()?);
                 }
@@ -64,8 +85,8 @@ impl CallTracer {
         self.closing.borrow_mut().push(std::thread::spawn(move || drop(links)));
         rounds.sort_unstable();
         let added_ns = rounds[ROUNDS / 2].saturating_sub(bare_ns);
-        let was_counted = self.calls_of(point as usize) >= u64::from(CALLS_OF_A_ROUND);
-        was_counted.then_some(added_ns / u64::from(CALLS_OF_A_ROUND))
+        let counted = self.calls_of(point as usize).saturating_sub(counted);
+        (counted >= u64::from(CALLS_OF_A_ROUND)).then_some(added_ns / u64::from(CALLS_OF_A_ROUND))
     }
 }
 
