@@ -334,7 +334,7 @@ def counts_calls(results):
 
 
 @check("""
-nprof-symbolize --entries '^(often|seldom|recursive)$' /programs/calls > list
+nprof-symbolize --entries '^(often|seldom|recursive|adds|reads|floats)$' /programs/calls > list
 status=0
 nprof-record --calls list -o s.nprof -- calls > truth 2> message || status=$?
 echo $status > recorded
