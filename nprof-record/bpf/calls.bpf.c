@@ -27,10 +27,15 @@ enum {
 	MISSED_ROUTINES,  // how often there was no room for a thread, a path, or both
 	UNREADABLE,  // the times that the event could not be read
 	STOPPED,  // 1: no events are added to routines any more
+	SAMPLED_BEFORE,  // the samples of all slices but this
 	SETTINGS,
 };
 
 static const u64 SLICE = 1000000000;
+
+// The smallest block doubles with each such number of samples in a slice: thousands of functions would
+// else have 128 samples each in the first one.
+static const u64 SAMPLES_DOUBLED = 500;
 
 // The bit in the number of an idle thread, of which each CPU has one: all have the id 0.
 static const u32 IDLE = 1u << 31;
@@ -221,6 +226,11 @@ INLINE void add_thread(u32 tid, u32 is_pending)
 		__sync_fetch_and_add(missed, 1);
 }
 
+INLINE u64 min(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
 INLINE u64 max(u64 a, u64 b)
 {
 	return a > b ? a : b;
@@ -230,7 +240,9 @@ INLINE u64 max(u64 a, u64 b)
 INLINE void begin_block(struct counter *counter)
 {
 	u64 calls = max(counter->total - counter->before, counter->last);
-	u64 block = max(calls >> (value(SHIFT) & 63), max(value(FLOOR), 1));
+	u64 samples = value(SAMPLED) - value(SAMPLED_BEFORE);
+	u64 floor = max(value(FLOOR), 1) << min(samples / SAMPLES_DOUBLED, 24);
+	u64 block = max(calls >> (value(SHIFT) & 63), floor);
 
 	counter->left = block;
 	counter->point = block > 0xffffffff ? get_prandom_u32()

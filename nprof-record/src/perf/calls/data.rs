@@ -26,10 +26,12 @@ pub(crate) enum Setting {
     Unreadable,
     /// 1 if events are not added to routines any more.
     Stopped,
+    /// The number of samples of all slices but this.
+    SampledBefore,
 }
 
 /// The number of those words.
-pub(crate) const SETTINGS: usize = 12;
+pub(crate) const SETTINGS: usize = 13;
 
 /// Bytes of `struct counter`.
 const COUNTER_BYTES: usize = 88;

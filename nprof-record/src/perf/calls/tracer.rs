@@ -101,8 +101,6 @@ pub(crate) struct CallTracer {
     /// The calls that closed links missed.
     link_misses: Cell<u64>,
     rates: RefCell<Rates>,
-    /// The samples of all slices but this.
-    sampled: Cell<u64>,
     is_stopped: Cell<bool>,
     /// The first failure to read counters or to attach again.
     failure: RefCell<Option<String>>,
@@ -166,7 +164,6 @@ impl CallTracer {
             overflows: RefCell::new(vec![0; functions]),
             link_misses: Cell::default(),
             rates: RefCell::default(),
-            sampled: Cell::default(),
             is_stopped: Cell::new(false),
             failure: RefCell::default(),
             cost: Cell::default(),
@@ -446,7 +443,9 @@ impl CallTracer {
     /// Adapts the number of samples to that of the last slice.
     pub(crate) fn adapt(&self) {
         let all = self.settings.get(Setting::Sampled as usize);
-        let samples = all - self.sampled.replace(all);
+        let before = Setting::SampledBefore as usize;
+        let samples = all - self.settings.get(before);
+        self.settings.set(before, all);
         let (shift, floor) = (Setting::Shift as usize, Setting::Floor as usize);
         let (now, least) = (self.settings.get(shift), self.settings.get(floor).max(1));
         if samples > SAMPLES_MAX {
