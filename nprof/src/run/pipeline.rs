@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 
 use anyhow::Context;
@@ -173,7 +173,7 @@ pub(crate) fn status(status: ExitStatus) -> u8 {
 fn report(path: &Path, requests: &Requests) -> anyhow::Result<bool> {
     let stderr = io::stderr().as_fd().try_clone_to_owned().context("standard error")?;
     let mut flat = tool("nprof-flat");
-    flat.args(["-n", ROWS]).arg(absolute(path)).stdin(Stdio::null()).stdout(stderr);
+    flat.args(["-n", ROWS]).arg(absolute(path)).stdout(stderr);
     set_apart(&mut flat);
     let mut child = start(flat, "nprof-flat")?;
     Ok(requests.wait(Role::Reporter, &mut child).context("nprof-flat")?.success())
