@@ -185,11 +185,20 @@ fn different_commands(base: &Side, new: &Side) -> Option<String> {
     difference_between("commands differ", &base, &new)
 }
 
+/// Returns a command, quoted for a shell, without the directory of its first word. The other words may contain
+/// slashes that matter.
 fn without_directory(command: &str) -> String {
-    let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
-    // The first word is the program; its arguments may contain slashes that matter.
-    let program = program.rsplit('/').next().unwrap_or(program);
-    format!("{program} {arguments}").trim_end().to_owned()
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let end = command.find(|letter| {
+        let is_end = letter == ' ' && !is_quoted && !is_escaped;
+        is_quoted ^= letter == '\'' && !is_escaped;
+        is_escaped = letter == '\\' && !is_quoted && !is_escaped;
+        is_end
+    });
+    let (program, arguments) = command.split_at(end.unwrap_or(command.len()));
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let quote = if program.starts_with('\'') && name.len() < program.len() { "'" } else { "" };
+    format!("{quote}{name}{arguments}").trim_end().to_owned()
 }
 
 /// Warns if one side was recorded before the other: slow changes of the machine would appear as
@@ -300,4 +309,19 @@ fn only_on_one_side(
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     found.into_iter().map(|(_, image)| image).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_of_a_quoted_program_is_left_out_with_both_quotes() {
+        assert_eq!(without_directory("/ci/base/demo /in 7"), "demo /in 7");
+        assert_eq!(without_directory("'./my prog' '/a b'"), "'my prog' '/a b'");
+        assert_eq!(without_directory(r"'./it'\''s one' 2"), r"'it'\''s one' 2");
+        assert_eq!(without_directory("'my prog' 2"), "'my prog' 2");
+        assert_eq!(without_directory("./a"), "a");
+        assert_eq!(without_directory(""), "");
+    }
 }
