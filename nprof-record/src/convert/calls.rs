@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::convert::dictionary::FrameKey;
 use crate::perf::calls::data::{CallKey, SLICE_NS};
-use crate::perf::calls::points::PointList;
+use crate::perf::calls::points::{Point, PointList};
 
 /// The most exited threads of which the calls are awaited.
 const EXITED_MAX: usize = 1 << 16;
@@ -31,8 +31,8 @@ pub(crate) struct CallState {
     pub(crate) exited: FxHashMap<u32, TaskId>,
     /// The calls that were written.
     pub(crate) written: u64,
-    /// The functions that are not counted any more, with their calls per second in words.
-    pub(crate) taken_off: Vec<(Vec<u8>, String)>,
+    /// The functions that are not counted any more, with their calls per second.
+    pub(crate) taken_off: Vec<(Point, u64)>,
     /// The calls that were not counted.
     pub(crate) missed: u64,
 }

@@ -15,15 +15,12 @@ extern "C" fn counted_function() {
     core::arch::naked_asm!("mov x9, x9", "ret")
 }
 
-/// Returns at once. On x86-64 the kernel executes its first instruction in a single step.
+/// Returns at once. The kernel executes its first instruction in a single step.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn slow_function() {
     // SAFETY: it returns to the caller with all registers unchanged.
-    #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!("mov rbx, rbx", "ret");
-    // SAFETY: it returns to the caller with all registers unchanged.
-    #[cfg(target_arch = "aarch64")]
-    core::arch::naked_asm!("mov x9, x9", "ret");
 }
 
 /// A function of this program, with calls that can be counted.
@@ -40,8 +37,11 @@ impl OwnFunction {
         Self { call: counted_function, end: if cfg!(target_arch = "x86_64") { 2 } else { 4 } };
 
     /// That with an entry at which a count is slow, see `slow` in `nprof-symbolize --entries`.
-    pub(crate) const SLOW: Self =
-        Self { call: slow_function, end: if cfg!(target_arch = "x86_64") { 3 } else { 4 } };
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const SLOW: Self = Self { call: slow_function, end: 3 };
+    /// No entry is slow.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) const SLOW: Self = Self::COUNTED;
 
     /// Returns its address.
     pub(crate) fn address(self) -> u64 {

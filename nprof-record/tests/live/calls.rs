@@ -330,29 +330,30 @@ int main(void) {
 }
 "#;
 
-/// Returns the list of `slow` and `fast`.
-fn list_of_stepped(directory: &Directory, program: &str, symbols: &Symbols) -> String {
-    let path = list(directory, program, symbols, &["slow", "fast"]);
+/// Records the calls of `slow` and `fast`. Returns them with the output of the program and the messages;
+/// None if that is not possible here.
+fn record_stepped(name: &str, limit: &str) -> Option<(Calls, String, String)> {
+    let directory = Directory::new(name);
+    let (program, symbols) = compiled(&directory, "gcc", STEPPED, &["-O2"])?;
+    let path = list(&directory, &program, &symbols, &["slow", "fast"]);
     let text = fs::read_to_string(&path).expect("a list");
     let line = |line: &str| {
         let slow = if line.starts_with("slow\t") { "yes" } else { "no" };
         format!("{line}\t?\t{slow}\n")
     };
     fs::write(&path, text.lines().map(line).collect::<String>()).expect("written");
-    path
+    let stream = directory.path("stream");
+    let limit = ["-e", "cpu-clock", "--calls-limit", limit];
+    let words = ["--calls", &path, "-o", &stream, "--", &program];
+    let (printed, messages) = record_calls(&[&limit[..], &words].concat())?;
+    Some((Calls::from_file(&stream, &symbols), printed, messages))
 }
 
 #[test]
 fn calls_and_stacks_of_functions_with_single_steps_are_right() {
-    let directory = Directory::new("calls-stepped");
-    let Some((program, symbols)) = compiled(&directory, "gcc", STEPPED, &["-O2"]) else { return };
-    let list = list_of_stepped(&directory, &program, &symbols);
-    let stream = directory.path("stream");
-    let limit = ["--calls-limit", "1000000000"];
-    let words = ["-e", "cpu-clock", "--calls", &list, "-o", &stream, "--", &program];
-    let Some((printed, messages)) = record_calls(&[&limit, &words[..]].concat()) else { return };
+    let recorded = record_stepped("calls-stepped", "1000000000");
+    let Some((calls, printed, messages)) = recorded else { return };
     let expected: u64 = printed.trim().parse().expect("a number");
-    let calls = Calls::from_file(&stream, &symbols);
     assert_eq!((calls.of("slow"), calls.of("fast")), (expected, expected), "{messages}");
     // A quarter of the time is that of steps, of instructions that are elsewhere then.
     assert!(messages.contains(", 0 incomplete"), "{messages}");
@@ -365,13 +366,9 @@ fn calls_and_stacks_of_functions_with_single_steps_are_right() {
 
 #[test]
 fn limit_is_lower_for_functions_with_single_steps() {
-    let directory = Directory::new("calls-stepped-limit");
-    let Some((program, symbols)) = compiled(&directory, "gcc", STEPPED, &["-O2"]) else { return };
-    let list = list_of_stepped(&directory, &program, &symbols);
-    let stream = directory.path("stream");
-    let words = ["--calls", &list, "--calls-limit", "40000", "-o", &stream, "--", &program];
-    let Some((_, messages)) = record_calls(&words) else { return };
-    assert_eq!(Calls::from_file(&stream, &symbols).taken_off, ["slow"], "{messages}");
+    let recorded = record_stepped("calls-stepped-limit", "40000");
+    let Some((calls, _, messages)) = recorded else { return };
+    assert_eq!(calls.taken_off, ["slow"], "{messages}");
     assert!(messages.contains(" calls per second with a single step; "), "{messages}");
 }
 

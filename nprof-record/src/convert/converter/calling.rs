@@ -173,10 +173,7 @@ impl<S: Sink> Converter<S> {
         let mut extras = ExtrasBuilder::new();
         extras.add("function", &point.name);
         extras.add("rate", taken_off.rate.to_string().as_bytes());
-        let steps = if point.is_slow { " with a single step" } else { "" };
-        state
-            .taken_off
-            .push((point.name.clone(), format!("{} calls per second{steps}", taken_off.rate)));
+        state.taken_off.push((point.clone(), taken_off.rate));
         let event = state.event;
         self.emit_lost(id, 0, event, Cause::Throttle, extras.extras());
     }

@@ -3,6 +3,7 @@
 use nprof_stream::escape::escaped;
 
 use super::counted;
+use crate::perf::calls::points::Point;
 
 /// The most functions that are named of those that were called too often.
 const TAKEN_OFF_SHOWN: usize = 10;
@@ -20,8 +21,8 @@ pub(crate) struct CallSummary {
     pub(crate) cost_ns: Option<u64>,
     /// The number of functions with a higher cost, if there are others, and this cost.
     pub(crate) slow_cost_ns: Option<(usize, u64)>,
-    /// The functions that were called too often, with their calls per second in words.
-    pub(crate) taken_off: Vec<(Vec<u8>, String)>,
+    /// The functions that were called too often, with their calls per second.
+    pub(crate) taken_off: Vec<(Point, u64)>,
     /// The calls of functions of the kernel that were not counted, also by threads that are not recorded.
     pub(crate) missed: u64,
     /// The threads for which there was no room.
@@ -41,8 +42,12 @@ impl CallSummary {
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let shown = self.taken_off.iter().take(TAKEN_OFF_SHOWN);
-        warnings.extend(shown.map(|(name, rate)| {
-            format!("{}: {rate}; it was not counted further, see --calls-limit", escaped(name))
+        warnings.extend(shown.map(|(point, rate)| {
+            let steps = if point.is_slow { " with a single step" } else { "" };
+            format!(
+                "{}: {rate} calls per second{steps}; it was not counted further, see --calls-limit",
+                escaped(&point.name)
+            )
         }));
         if let Some(more) = self.taken_off.len().checked_sub(TAKEN_OFF_SHOWN).filter(|&it| it > 0) {
             warnings.push(format!("{more} more functions were called too often"));
