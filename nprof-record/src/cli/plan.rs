@@ -97,7 +97,7 @@ pub(crate) fn plan(
 fn open_plan(request: &Request, kernel: &Kernel<'_>, cpus: &[u32]) -> anyhow::Result<Plan> {
     plan::plan(kernel, request, cpus).map_err(|refusal| {
         let paranoid = machine::sysctl("kernel/perf_event_paranoid").parse().ok();
-        anyhow::anyhow!(refusal.explain(paranoid, !request.open_modes.contains(&OpenMode::Task)))
+        anyhow::anyhow!(refusal.explain(paranoid))
     })
 }
 

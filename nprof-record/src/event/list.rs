@@ -8,6 +8,7 @@ use crate::event::builtin::EventClass;
 use crate::event::catalog::Catalog;
 use crate::event::preloaded::PreloadedEvent;
 use crate::event::probe;
+use crate::event::refusal::access;
 use crate::event::tracepoint::Tracepoints;
 use crate::event::{DEFAULT_EVENT, Event, EventSpec, PerfEventConfig};
 use crate::os::open_error;
@@ -83,7 +84,9 @@ impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
     fn event(&self, class: EventClass, event: &Event) -> EventListing {
         let state = match self.open(event) {
             Ok(()) => Ok(String::new()),
-            Err(errno) => Err(open_error::explain(errno, self.paranoid)),
+            Err(errno) => {
+                Err(open_error::explain(errno, self.paranoid, access(&event.name, false)))
+            }
         };
         EventListing { class, name: event.name.clone(), unit: event.measure.unit(), state }
     }
@@ -157,7 +160,7 @@ impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
         let config = probe::permission_probe(self.catalog.devices(), kind.pmu)?;
         match (self.try_open)(&config) {
             Err(errno) if !probe::is_permitted(errno) => {
-                Err(open_error::explain(errno, self.paranoid))
+                Err(open_error::explain(errno, self.paranoid, access(kind.pattern, false)))
             }
             _ => Ok(()),
         }

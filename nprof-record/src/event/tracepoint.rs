@@ -52,14 +52,15 @@ impl Tracepoints {
                 Err(_) => {}
             }
         }
-        match mount() {
-            Ok(mount) => {
-                // The mount has no path; its files are reached through the descriptor.
-                let events = format!("/proc/self/fd/{}/events", mount.as_raw_fd()).into();
-                Ok(Self { events, _mount: Some(mount) })
-            }
-            Err(error) => Err(absent(&error, denied.as_deref())),
+        let mount = mount().map_err(|error| absent(&error, denied.as_deref()))?;
+        // The mount has no path; its files are reached through the descriptor.
+        let events = PathBuf::from(format!("/proc/self/fd/{}/events", mount.as_raw_fd()));
+        // CAP_SYS_ADMIN mounts it, and only the owner may read it.
+        if let Err(error) = fs::read_dir(&events) {
+            let mounted = root.join(MOUNT_POINTS[0]);
+            return Err(absent(&error, Some(denied.as_deref().unwrap_or(&mounted))));
         }
+        Ok(Self { events, _mount: Some(mount) })
     }
 
     /// Returns the tracepoint with this name. None if there is none, or perf cannot open it: those
@@ -74,7 +75,7 @@ impl Tracepoints {
             Err(error) => {
                 let remedy = match error.kind() {
                     io::ErrorKind::NotFound => return None,
-                    io::ErrorKind::PermissionDenied => format!(": run as root, or {PERMIT_GROUP}"),
+                    io::ErrorKind::PermissionDenied => format!("; run as root, or {PERMIT_GROUP}"),
                     _ => String::new(),
                 };
                 let reason = format!("cannot read the number of the tracepoint: {error}{remedy}");
@@ -129,16 +130,16 @@ impl Tracepoints {
     }
 }
 
-/// Returns the message that there are no tracepoints: `error` is that of opening a detached
+/// Returns the message that there are no tracepoints: `error` is that of opening or reading a detached
 /// tracefs, `denied` a mounted one that is not readable.
 fn absent(error: &io::Error, denied: Option<&Path>) -> String {
     match (error.raw_os_error(), denied) {
         // fsopen(2): the kernel has no such file system.
         (Some(libc::ENODEV), _) => "this kernel has no tracepoints (CONFIG_FTRACE)".to_owned(),
         (_, Some(place)) => {
-            format!("cannot read {}: run as root, or {PERMIT_GROUP}", place.display())
+            format!("cannot read {}; run as root, or {PERMIT_GROUP}", place.display())
         }
-        _ => "tracefs is not mounted: run as root, or `mount -t tracefs nodev /sys/kernel/tracing`"
+        _ => "tracefs is not mounted; run as root, or `mount -t tracefs nodev /sys/kernel/tracing`"
             .to_owned(),
     }
 }

@@ -2,13 +2,29 @@
 
 use std::io;
 
-/// An event that could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OpenRefusal {
-    /// The name of the requested event.
-    pub(crate) event: String,
-    /// The errno of perf_event_open(2).
-    pub(crate) errno: i32,
+/// The kind of access that an event gives: the kernel checks permissions for each in its own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Tasks of the user, in user and kernel mode.
+    Tasks,
+    /// Whole CPUs.
+    Cpus,
+    /// Functions of the kernel, by kprobes.
+    KernelProbes,
+    /// Instructions of programs, by uprobes.
+    ProgramProbes,
+}
+
+impl Access {
+    /// Returns the highest kernel.perf_event_paranoid at which users without capabilities have it
+    /// (Documentation/admin-guide/sysctl/kernel.rst). None if they never do.
+    fn highest_paranoid(self) -> Option<i32> {
+        match self {
+            Self::Tasks => Some(1),
+            Self::Cpus => Some(0),
+            Self::KernelProbes | Self::ProgramProbes => None,
+        }
+    }
 }
 
 /// The errno for an instruction that cannot be probed. It is internal to the kernel
@@ -51,71 +67,50 @@ pub(crate) fn describe(errno: i32) -> String {
     meaning.to_owned()
 }
 
-/// The highest kernel.perf_event_paranoid at which users may sample their own tasks in both modes
-/// (Documentation/admin-guide/sysctl/kernel.rst).
-const PARANOID_TASKS: i32 = 1;
-/// The highest kernel.perf_event_paranoid at which users may sample whole CPUs.
-const PARANOID_CPUS: i32 = 0;
-
-/// Returns the smallest remedy. `paranoid` is kernel.perf_event_paranoid, None if it cannot be
-/// read; `highest` the highest value that permits the operation. None if no remedy is known.
-fn remedy(errno: i32, paranoid: Option<i32>, highest: i32) -> Option<String> {
-    let remedy = match (errno, paranoid) {
-        (errno, Some(level)) if is_denied(errno) && level > highest => {
-            return Some(format!(
-                "kernel.perf_event_paranoid is {level}; run as root, give nprof-record CAP_PERFMON, \
-                 or `sysctl kernel.perf_event_paranoid={highest}`"
-            ));
+/// Returns the smallest remedy where kernel.perf_event_paranoid is not the cause. None if no remedy is
+/// known.
+fn remedy(errno: i32, access: Access) -> Option<&'static str> {
+    let remedy = match errno {
+        // CAP_PERFMON is enough for older kernels: a uprobe in the middle of an instruction changes the
+        // program (perf_uprobe_event_init, kernel/events/core.c).
+        errno if is_denied(errno) && access == Access::ProgramProbes => {
+            "run as root, or give nprof-record CAP_SYS_ADMIN"
         }
         // Permitted by the sysctl: a security module or a seccomp filter refused.
-        (errno, _) if is_denied(errno) => {
+        errno if is_denied(errno) => {
             "run as root or with CAP_PERFMON; in a container, its seccomp profile must allow \
              perf_event_open"
         }
-        (libc::EMFILE, _) => "raise the limit of this process, for example `ulimit -n 65536`",
-        (libc::ENFILE, _) => "raise `sysctl fs.file-max`",
-        (libc::ENOSPC, _) => "end other profilers or debuggers",
-        (libc::EBUSY, _) => {
+        libc::EMFILE => "raise the limit of this process, for example `ulimit -n 65536`",
+        libc::ENFILE => "raise `sysctl fs.file-max`",
+        libc::ENOSPC => "end other profilers or debuggers",
+        libc::EBUSY => {
             "end it or wait for it; the NMI watchdog also holds one, see \
              `sysctl kernel.nmi_watchdog`"
         }
         _ => return None,
     };
-    Some(remedy.to_owned())
+    Some(remedy)
 }
 
-/// Returns the meaning of an errno with its remedy, for sampling of tasks.
-pub(crate) fn explain(errno: i32, paranoid: Option<i32>) -> String {
-    explain_at(errno, paranoid, PARANOID_TASKS)
-}
-
-/// Like [`explain`]; for sampling of whole CPUs if `whole_cpus` is true.
-pub(crate) fn explain_for(errno: i32, paranoid: Option<i32>, whole_cpus: bool) -> String {
-    explain_at(errno, paranoid, if whole_cpus { PARANOID_CPUS } else { PARANOID_TASKS })
-}
-
-fn explain_at(errno: i32, paranoid: Option<i32>, highest: i32) -> String {
-    match remedy(errno, paranoid, highest) {
-        Some(remedy) => format!("{}: {remedy}", describe(errno)),
-        None => describe(errno),
+/// Returns the meaning of an errno with its remedy. `paranoid` is kernel.perf_event_paranoid, None if it
+/// cannot be read.
+pub(crate) fn explain(errno: i32, paranoid: Option<i32>, access: Access) -> String {
+    let meaning = describe(errno);
+    match (paranoid.zip(access.highest_paranoid()), remedy(errno, access)) {
+        (Some((level, highest)), _) if is_denied(errno) && level > highest => format!(
+            "{meaning}: kernel.perf_event_paranoid is {level}; run as root, give nprof-record \
+             CAP_PERFMON, or `sysctl kernel.perf_event_paranoid={highest}`"
+        ),
+        (_, Some(remedy)) => format!("{meaning}; {remedy}"),
+        (_, None) => meaning,
     }
 }
 
 /// Returns an error with the meaning and the remedy of its errno.
 pub(crate) fn explained(failure: &str, error: &io::Error) -> anyhow::Error {
-    let reason = error.raw_os_error().map(|errno| explain(errno, None));
+    let reason = error.raw_os_error().map(|errno| explain(errno, None, Access::Tasks));
     anyhow::anyhow!("{failure}: {}", reason.unwrap_or_else(|| error.to_string()))
-}
-
-impl OpenRefusal {
-    /// Returns the message with the remedy. `whole_cpus` is true if only sampling of whole CPUs was
-    /// requested; `paranoid` is kernel.perf_event_paranoid, None if it cannot be read.
-    pub(crate) fn explain(&self, paranoid: Option<i32>, whole_cpus: bool) -> String {
-        let Self { event, errno } = self;
-        let hint = if is_missing(*errno) { "; try -e cpu-clock" } else { "" };
-        let reason = explain_for(*errno, paranoid, whole_cpus);
-        format!("cannot open the event {event}: {reason}{hint}")
-    }
 }
 
 #[cfg(test)]
@@ -124,21 +119,25 @@ mod tests {
 
     #[test]
     fn errors_are_explained_with_remedy() {
-        assert_eq!(explain(libc::ENOENT, Some(2)), "this machine has no such counter");
-        assert!(explain(libc::EACCES, Some(3)).contains("perf_event_paranoid is 3"));
-        assert!(explain(libc::EPERM, Some(1)).contains("CAP_PERFMON"));
-        assert!(explain(libc::EACCES, None).contains("seccomp"));
-        assert!(explain(libc::EMFILE, None).contains("ulimit -n"));
-        assert!(explain(libc::EBUSY, None).contains("nmi_watchdog"));
+        let explained = |errno, paranoid| explain(errno, paranoid, Access::Tasks);
+        assert_eq!(explained(libc::ENOENT, Some(2)), "this machine has no such counter");
+        assert!(explained(libc::EACCES, Some(3)).contains("perf_event_paranoid is 3"));
+        assert!(explained(libc::EPERM, Some(1)).contains("CAP_PERFMON"));
+        assert!(explained(libc::EACCES, None).contains("seccomp"));
+        assert!(explained(libc::EMFILE, None).contains("ulimit -n"));
+        assert!(explained(libc::EBUSY, None).contains("nmi_watchdog"));
         assert_eq!(describe(ENOTSUPP), "the instruction there cannot be probed");
     }
 
     #[test]
-    fn missing_event_suggests_cpu_clock() {
-        let refusal = OpenRefusal { event: "cycles".to_owned(), errno: libc::ENOENT };
-        assert_eq!(
-            refusal.explain(None, false),
-            "cannot open the event cycles: this machine has no such counter; try -e cpu-clock"
-        );
+    fn remedy_for_probes_is_never_a_sysctl() {
+        for paranoid in [Some(4), Some(-1), None] {
+            assert_eq!(
+                explain(libc::EACCES, paranoid, Access::ProgramProbes),
+                "permission denied; run as root, or give nprof-record CAP_SYS_ADMIN"
+            );
+            let kernel = explain(libc::EACCES, paranoid, Access::KernelProbes);
+            assert!(kernel.contains("CAP_PERFMON") && !kernel.contains("sysctl"), "{kernel}");
+        }
     }
 }

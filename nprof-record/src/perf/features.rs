@@ -62,10 +62,9 @@ fn try_clock(
         open_modes: open_modes.to_vec(),
         delayed: false,
     };
-    let whole_cpus = open_modes == [OpenMode::System];
     plan::plan(perf, &request, &[cpu])
         .map(drop)
-        .map_err(|refusal| open_error::explain_for(refusal.errno, paranoid, whole_cpus))
+        .map_err(|refusal| open_error::explain(refusal.errno, paranoid, refusal.access))
 }
 
 /// Tries to load the program that copies deep stacks.

@@ -17,9 +17,10 @@ use nprof_unwind::arch;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::event::{
-    self, CpuMode, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode, Waiting,
+    self, CpuMode, Event, EventRate, OpenRefusal, PerfEventConfig, SamplingPeriod, StackMode,
+    Waiting,
 };
-use crate::os::open_error::{self, OpenRefusal};
+use crate::os::open_error;
 use crate::perf::record::{RawData, SampleLayout};
 use crate::perf::waits::tracer::WaitConfig;
 use crate::perf::waits::windows::Windows;
@@ -173,8 +174,7 @@ pub(crate) fn plan(
     let cpu = cpus.first().copied().unwrap_or(0);
     let first =
         request.events.first().map_or("processes and mappings", |event| event.name.as_str());
-    let common = common(perf, request, cpu)
-        .map_err(|errno| OpenRefusal { event: first.to_owned(), errno })?;
+    let common = common(perf, request, cpu).map_err(|errno| request.refusal(first, errno))?;
     let planned = |requested| choose(perf, request, &common, requested, cpus);
     let events = request.events.iter().map(planned).collect::<Result<_, _>>()?;
     let may_open_system = match common.open_mode {
@@ -285,7 +285,7 @@ fn choose(
     cpus: &[u32],
 ) -> Result<PlannedEvent, OpenRefusal> {
     let requested_name = requested.scope.unwrap_or(request.scope);
-    let refused = |errno| OpenRefusal { event: requested.name.clone(), errno };
+    let refused = |errno| request.refusal(&requested.name, errno);
     // Unprivileged users may not sample the kernel.
     let is_less = common.scope != request.widest();
     let scope = match (requested_name, common.scope) {
@@ -343,6 +343,11 @@ fn choose(
 const TRIAL: u64 = 1_000_000;
 
 impl Request {
+    fn refusal(&self, event: &str, errno: i32) -> OpenRefusal {
+        let access = event::access(event, !self.open_modes.contains(&OpenMode::Task));
+        OpenRefusal { event: event.to_owned(), errno, access }
+    }
+
     /// Returns the union of the CPU modes of all events.
     fn widest(&self) -> CpuMode {
         let mut scopes = self.events.iter().map(|requested| requested.scope.unwrap_or(self.scope));

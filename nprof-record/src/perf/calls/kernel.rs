@@ -56,7 +56,7 @@ impl KernelSymbols {
             hex(wanted)
         );
         let base = base.map_or(0, |base| base.0);
-        ensure!(base != 0, "its address is hidden: run as root, or set kernel.kptr_restrict=0");
+        ensure!(base != 0, "its address is hidden; run as root, or set kernel.kptr_restrict=0");
         Ok(base)
     }
 

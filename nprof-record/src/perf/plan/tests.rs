@@ -104,11 +104,7 @@ fn default_event_falls_back_and_named_event_fails() {
     assert!(plan.events[0].fallback.starts_with("cycles: "), "{}", plan.events[0].fallback);
     let named = request(vec![requested("cycles", vec![cycles()])]);
     let refusal = planned(&named, none).expect_err("there is no counter");
-    assert!(
-        refusal.explain(None, false).contains("the event cycles"),
-        "{}",
-        refusal.explain(None, false)
-    );
+    assert!(refusal.explain(None).contains("the event cycles"), "{}", refusal.explain(None));
 }
 
 #[test]
@@ -201,8 +197,8 @@ fn cpu_mode_is_never_widened() {
         |attr: &perf_event_attr, _| if attr.exclude_kernel() == 1 { 0 } else { libc::EACCES };
     let requested_name = Request { scope: CpuMode::Kernel, ..clock_request() };
     let refusal = planned(&requested_name, no_kernel).expect_err("the kernel is closed");
-    assert!(refusal.explain(Some(2), false).contains("perf_event_paranoid is 2"));
-    assert!(refusal.explain(None, false).contains("CAP_PERFMON"));
+    assert!(refusal.explain(Some(2)).contains("perf_event_paranoid is 2"));
+    assert!(refusal.explain(None).contains("CAP_PERFMON"));
     let mut kernel = requested("cpu-clock", vec![clock()]);
     kernel.scope = Some(CpuMode::Kernel);
     let requested_name = request(vec![requested("cpu-clock", vec![clock()]), kernel]);
@@ -286,12 +282,13 @@ fn refusal_names_the_least_remedy() {
     ] {
         let refusal = planned(&default_request(), |_, _| errno).expect_err("refused");
         assert_eq!(refusal.errno, errno);
-        let explained = refusal.explain(Some(paranoid), false);
+        let explained = refusal.explain(Some(paranoid));
         assert!(explained.contains("nprof.clk_unhalted"), "{explained}");
         assert!(explained.contains(named) && !explained.contains('\n'), "{explained}");
     }
-    let refusal = planned(&default_request(), |_, _| libc::EACCES).expect_err("refused");
-    let explained = refusal.explain(Some(1), true);
+    let whole_cpus = Request { open_modes: vec![OpenMode::System], ..default_request() };
+    let refusal = planned(&whole_cpus, |_, _| libc::EACCES).expect_err("refused");
+    let explained = refusal.explain(Some(1));
     assert!(explained.contains("kernel.perf_event_paranoid=0"), "{explained}");
 }
 

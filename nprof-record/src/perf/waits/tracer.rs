@@ -446,9 +446,10 @@ fn attach(program: &File, tracepoint: &CStr) -> anyhow::Result<File> {
 
 /// Adds the remedy.
 fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
-    error.into().context(
-        "waiting cannot be measured; run as root or with CAP_BPF and CAP_PERFMON, on Linux 6.16 or \
+    anyhow!(
+        "waiting cannot be measured: {:#}; run as root or with CAP_BPF and CAP_PERFMON, on Linux 6.16 or \
          later",
+        error.into()
     )
 }
 
