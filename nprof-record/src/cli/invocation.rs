@@ -8,6 +8,7 @@ use anyhow::Context;
 use nprof_stream::{EventId, Record};
 
 use crate::cli::args::Args;
+use crate::cli::message::print_message;
 use crate::cli::preload::Preload;
 use crate::cli::target::{RunningProcesses, Target};
 use crate::convert::allocations::state::AllocationState;
@@ -142,6 +143,13 @@ impl Invocation<'_> {
             ProcessTree::for_processes(self.membership())
         };
         let recorded = self.record(sources, output, &workload, tree, pid);
+        // Without an error the time of `-d` is over.
+        if recorded.as_ref().is_ok_and(|outcome| outcome.error.is_none()) && workload.goes_on() {
+            print_message(&format!(
+                "the recording has ended and the command (process {pid}) goes on; waiting for its exit \
+                 status"
+            ));
+        }
         workload.wait(&self.signals).context("cannot wait for the command")?;
         Ok(self.finish(&workload, recorded, pid))
     }

@@ -205,6 +205,11 @@ impl Workload {
         self.snapshot_requested.take()
     }
 
+    /// True if no signal requested the end, and the command has not exited.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.child().is_some_and(|child| child.ended().is_none()) && self.stops.get().count == 0
+    }
+
     /// True if a second signal came: stop without waiting for the command or for the output.
     pub(crate) fn is_aborted(&self) -> bool {
         self.stops.get().count > 1

@@ -177,6 +177,8 @@ fn duration_ends_sampling_before_command() {
     assert_eq!(output.status.code(), Some(9));
     let end = Stream::from_file(&file).end.expect("an end");
     assert_eq!((end.reason.as_slice(), end.status), (&b"duration"[..], None));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("goes on; waiting for its exit status"), "{errors}");
 }
 
 #[test]
