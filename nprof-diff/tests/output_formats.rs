@@ -116,13 +116,13 @@ fn hostile_runs() -> TempDir {
     directory
 }
 
-const HOSTILE_SIDES: &str = "--base base0 base1 base2 --new new0 new1 new2";
+const THREE_RUNS: &str = "--base base0 base1 base2 --new new0 new1 new2";
 
 #[test]
 fn markdown_has_names_as_code() {
     let directory = hostile_runs();
     let ended =
-        diff(directory.path(), &format!("--format markdown --fail-on self>+5% {HOSTILE_SIDES}"));
+        diff(directory.path(), &format!("--format markdown --fail-on self>+5% {THREE_RUNS}"));
     assert_eq!(ended.status, 1, "{ended:?}");
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(lines[0], "**nprof-diff: failed, changed beyond `self>+5%`**");
@@ -142,7 +142,7 @@ fn markdown_has_names_as_code() {
 fn junit_has_a_case_for_each_bound() {
     let directory = hostile_runs();
     let junit =
-        |words: &str| diff(directory.path(), &format!("--format junit {words} {HOSTILE_SIDES}"));
+        |words: &str| diff(directory.path(), &format!("--format junit {words} {THREE_RUNS}"));
     let ended = junit("--fail-on self>+5%,self>+60%");
     assert_eq!(ended.status, 1, "{ended:?}");
     for expected in [
@@ -166,6 +166,36 @@ fn junit_has_a_case_for_each_bound() {
         ended.stdout.contains("tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\""),
         "{ended:?}"
     );
+}
+
+#[test]
+fn failure_names_the_largest_growth_first() {
+    let directory = TempDir::new().unwrap();
+    for i in 0..3 {
+        let functions = |a, m, z| [("a", a + i), ("m", m + i), ("z", z - i), ("keep", 5000)];
+        Run::new(1 + i, &functions(3000, 1000, 1000)).save(directory.path(), &format!("base{i}"));
+        Run::new(11 + i, &functions(500, 1500, 3000)).save(directory.path(), &format!("new{i}"));
+    }
+    let compare = |words: &str| diff(directory.path(), &format!("{words} {THREE_RUNS}")).stdout;
+    let headline = |bound: &str| {
+        let report = compare(&format!("--format junit --fail-on {bound}"));
+        let failure = report.lines().find(|line| line.contains("<failure")).unwrap();
+        failure.trim_start().to_owned()
+    };
+    let any = headline("any");
+    assert!(
+        any.starts_with("<failure message=\"beyond any: z  (demo) and 2 more\">z  (demo)"),
+        "{any}"
+    );
+    let size = headline("self>+1%");
+    assert!(
+        size.starts_with("<failure message=\"beyond self&gt;+1%: z  (demo): at least +"),
+        "{size}"
+    );
+    let table = compare("--fail-on any");
+    let beyond: Vec<&str> =
+        table.lines().filter_map(|line| line.strip_prefix("beyond any: ")).collect();
+    assert_eq!(beyond, ["z  (demo)", "m  (demo)", "a  (demo)"], "{table}");
 }
 
 #[test]

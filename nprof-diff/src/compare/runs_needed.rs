@@ -43,8 +43,11 @@ pub(crate) fn samples_advice(diff: &Diff) -> String {
     });
     match runs {
         [Some(base), Some(new)] => format!(
-            "record for longer, sample more often (-F), or add about {} runs per side",
-            base.max(new)
+            "record for longer, sample more often (-F), or add {} per side",
+            match base.max(new) {
+                1 => "a run".to_owned(),
+                runs => format!("about {runs} runs"),
+            }
         ),
         _ => "record for longer, or sample more often (-F)".to_owned(),
     }

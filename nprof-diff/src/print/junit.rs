@@ -71,11 +71,9 @@ fn cases(report: &DiffReport<'_>) -> Vec<Case> {
         return vec![Case { name: "samples of both sides".to_owned(), verdict }];
     }
     let case = |bound: &Bound| {
-        let mut lines: Vec<String> = bound
-            .exceeding_rows(report.diff)
-            .map(|row| name(report, row) + &min_growth(bound, row))
-            .collect();
-        lines.sort();
+        let rows = report.rows_beyond(bound).into_iter();
+        let lines: Vec<String> =
+            rows.map(|row| name(report, row) + &min_growth(bound, row)).collect();
         let verdict = match (&lines[..], missing(std::slice::from_ref(bound))) {
             // Without samples nothing exceeds a bound.
             (_, missing) if !report.diff.has_enough_samples() => Verdict::Undecided(missing),

@@ -60,12 +60,9 @@ fn result(report: &DiffReport<'_>) -> String {
 fn exceeding(report: &DiffReport<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     for bound in report.bounds {
-        let rows = bound.exceeding_rows(report.diff);
-        let line = |row: &Row| beyond(report, bound, row);
-        let mut of_bound: Vec<String> = rows.map(line).collect();
-        of_bound.sort();
-        of_bound.truncate(report.row_limit);
-        lines.append(&mut of_bound);
+        let rows = report.rows_beyond(bound);
+        let printed = rows.into_iter().take(report.row_limit);
+        lines.extend(printed.map(|row| beyond(report, bound, row)));
     }
     lines
 }

@@ -3,14 +3,16 @@
 use std::cmp::Ordering;
 
 use nprof_report::ratio_scale::RatioScale;
+use rustc_hash::FxHashSet;
 
 use crate::compare::diff::Diff;
+use crate::compare::effect_size::EffectSize;
 use crate::compare::fail_on::Bound;
 use crate::compare::noise::{NoiseCalibration, RowNoise};
 use crate::compare::rename_candidates::RenameCandidate;
-use crate::compare::row::{Metric, Row};
+use crate::compare::row::{Metric, Row, RowChange};
 use crate::input::event::ComparedEvent;
-use crate::input::key::KeyTable;
+use crate::input::key::{KeyId, KeyTable};
 use crate::input::moved_files::MovedDirectory;
 use crate::input::row_kind::RowKind;
 use crate::input::side::Side;
@@ -92,6 +94,20 @@ impl<'a> DiffReport<'a> {
     /// image.
     pub(super) fn sorted_rows(&self) -> Vec<&'a Row> {
         DiffRows { diff: self.diff, keys: self.keys }.sorted_rows(self.sort)
+    }
+
+    /// Returns the rows beyond a bound: the largest growth first, then those that shrank. Equal ones are
+    /// in the requested order.
+    pub(super) fn rows_beyond(&self, bound: &Bound) -> Vec<&'a Row> {
+        let beyond: FxHashSet<KeyId> = bound.exceeding_rows(self.diff).map(|row| row.key).collect();
+        let mut rows = self.sorted_rows();
+        rows.retain(|row| beyond.contains(&row.key));
+        let growth = |row: &Row| match bound.min_growth(row) {
+            Some(EffectSize::Share(size) | EffectSize::Amount(_, size)) => size,
+            None => f64::from(matches!(row.change(), RowChange::Added | RowChange::Grown)),
+        };
+        rows.sort_by(|a, b| growth(b).total_cmp(&growth(a)));
+        rows
     }
 }
 

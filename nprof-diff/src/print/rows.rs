@@ -97,7 +97,7 @@ fn run_time(time: &Estimate) -> Value {
 fn failures(report: &DiffReport<'_>) -> Vec<Value> {
     let mut failures = Vec::new();
     for bound in report.bounds {
-        for row in bound.exceeding_rows(report.diff) {
+        for row in report.rows_beyond(bound) {
             failures.push(json!({
                 "bound": bound.to_string(),
                 "name": report.keys.name(row.key),

@@ -198,15 +198,13 @@ impl<'a> Table<'a> {
     /// Prints the rows that exceed the bounds of `--fail-on`.
     fn print_exceeding(&self, out: &mut impl Write) -> io::Result<()> {
         for bound in self.report.bounds {
-            let rows = bound.exceeding_rows(self.report.diff);
-            let mut lines: Vec<String> =
-                rows.map(|row| self.name(row, 40) + &min_growth(bound, row)).collect();
-            lines.sort();
-            for line in lines.iter().take(self.report.row_limit) {
-                writeln!(out, "beyond {bound}: {line}")?;
+            let rows = self.report.rows_beyond(bound);
+            for row in rows.iter().take(self.report.row_limit) {
+                let growth = min_growth(bound, row);
+                writeln!(out, "beyond {bound}: {}{growth}", self.name(row, 40))?;
             }
-            if lines.len() > self.report.row_limit {
-                writeln!(out, "beyond {bound}: {} more", lines.len() - self.report.row_limit)?;
+            if rows.len() > self.report.row_limit {
+                writeln!(out, "beyond {bound}: {} more", rows.len() - self.report.row_limit)?;
             }
         }
         Ok(())

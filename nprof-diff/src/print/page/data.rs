@@ -205,7 +205,8 @@ fn facts<'a>(report: &DiffReport<'a>) -> Vec<[String; 2]> {
     );
     facts.push(("method", heading::method(report)));
     facts.push(("result", fail_on::result(report.diff, report.bounds).word().to_owned()));
-    let rows = |bound: &'a Bound| bound.exceeding_rows(report.diff).map(move |row| (bound, row));
+    let rows =
+        |bound: &'a Bound| report.rows_beyond(bound).into_iter().map(move |row| (bound, row));
     let beyond: Vec<(&Bound, &Row)> = report.bounds.iter().flat_map(rows).collect();
     facts.extend(beyond.iter().take(MAX_LINES).map(|(bound, row)| {
         let name = report.keys.name(row.key);
