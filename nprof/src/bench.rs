@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use nprof_cli::stage::{self, Outcome};
 
-use crate::date;
+use crate::new_name;
 use crate::programs::NPROF;
 use crate::programs::{self, not_started, tool};
 
@@ -56,23 +56,41 @@ fn words(line: &OsStr) -> anyhow::Result<Vec<OsString>> {
 /// If a program cannot be recorded, or fails.
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Outcome> {
     let sides = [("base", words(&args.base)?), ("new", words(&args.new)?)];
-    let directory = args.output.clone();
-    let directory = directory.unwrap_or_else(|| format!("{NPROF}-bench-{}", date::now()).into());
-    fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
-    for run in 1..=args.runs {
-        stage::warn(NPROF, &format!("run {run} of {}", args.runs));
-        for (name, command) in in_turn(run, sides.each_ref()) {
-            record(command, frequency(run), &stream(&directory, name, run))
-                .with_context(|| format!("{name}, run {run}"))?;
+    let directory = match &args.output {
+        Some(path) => {
+            fs::create_dir(path).map_err(|error| new_name::refused(path, &error))?;
+            path.clone()
         }
+        None => new_name::create(&format!("{NPROF}-bench"), "", |path| fs::create_dir(path))?.0,
+    };
+    let recorded = record_all(args.runs, sides.each_ref(), &directory);
+    // Only an empty one can be removed.
+    if recorded.is_ok() || fs::remove_dir(&directory).is_err() {
+        stage::warn(NPROF, &format!("the recordings are in {}", directory.display()));
     }
-    stage::warn(NPROF, &format!("the recordings are in {}", directory.display()));
+    recorded?;
     let mut words = args.options.clone();
     for (name, _) in sides {
         words.push(format!("--{name}").into());
         words.extend((1..=args.runs).map(|run| stream(&directory, name, run).into_os_string()));
     }
     programs::execute("nprof-diff", words)
+}
+
+/// Records all runs of both sides.
+fn record_all(
+    runs: u32,
+    sides: [&(&str, Vec<OsString>); 2],
+    directory: &Path,
+) -> anyhow::Result<()> {
+    for run in 1..=runs {
+        stage::warn(NPROF, &format!("run {run} of {runs}"));
+        for (name, command) in in_turn(run, sides) {
+            record(command, frequency(run), &stream(directory, name, run))
+                .with_context(|| format!("{name}, run {run}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns both sides in the order of a run. It alternates, so that a machine that becomes slower at a

@@ -7,15 +7,15 @@
 //!
 //! - `cli`: the command line, and the list of commands;
 //! - `programs`: finds, starts and executes the tools;
-//! - `date`: the time in the names of recordings;
+//! - `new_name`: new files and directories with the time in their names;
 //! - `run`, `top`, `bench`, `doctor`: the commands that nprof has itself;
 //! - `cargo`: the program cargo-nprof, which builds a Rust project and runs it as `nprof run` does.
 
 mod bench;
 mod cargo;
 mod cli;
-mod date;
 mod doctor;
+mod new_name;
 mod programs;
 mod run;
 mod top;

@@ -104,6 +104,7 @@ fn failed_report_does_not_hide_status_of_command() {
         let run = shell.run(&format!("nprof run -o /dev/full -- {command}"));
         assert_eq!(run.status, status, "{run:?}");
         assert!(run.err.contains("nprof-symbolize: "), "{run:?}");
+        assert!(!run.err.contains("recorded in"), "{run:?}");
     }
     assert!(std::fs::metadata("/dev/full").is_ok(), "the device was removed");
 }
@@ -199,6 +200,10 @@ fn bench_stops_at_program_that_fails() {
         run.err.contains("nprof: new, run 1: ") && run.err.contains("exit status: 3"),
         "{run:?}"
     );
+    // Nothing was recorded: no directory stays, of which the next one would need another name.
+    let run = shell.run("nprof bench --base ./not-there --new true");
+    assert!(run.status == 2 && !run.err.contains("recordings are in"), "{run:?}");
+    assert_eq!(shell.run("ls").quiet(), "kept\n");
     let run = shell.run("nprof bench --base 'a \"b' --new true");
     assert!(run.status == 2 && run.err.contains("open quote"), "{run:?}");
 }
@@ -287,7 +292,7 @@ fn top_without_recording_reports_the_reason() {
     }
     for (words, status, message) in [
         ("-- ./not-there", 127, "nprof-record: "),
-        ("-o missing/x -- touch ran", 2, "nprof: missing/x"),
+        ("-o missing/x -- touch ran", 2, "nprof: cannot create missing/x: "),
         ("-p 1 --no-such-option", 125, "nprof-record: "),
         ("--window x -- sleep 600", 2, "nprof-top: "),
         ("-o - -- touch ran", 2, "nprof: -o -"),

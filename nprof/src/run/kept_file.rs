@@ -1,12 +1,11 @@
 //! The file that keeps a recording.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::date;
+use crate::new_name;
 use crate::programs::NPROF;
 use crate::run::request::Request;
 
@@ -30,23 +29,18 @@ impl KeptFile {
         if let Some(path) = &request.output {
             let is_new = !path.exists();
             let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-            let file = opened.with_context(|| path.display().to_string())?;
+            let file = opened.map_err(|error| new_name::refused(path, &error))?;
             return Ok(Self { path: path.clone(), file, is_new });
         }
-        let name = format!("{NPROF}-{}-{}", request.program(), date::now());
-        let mut number = 1;
-        loop {
-            let suffix = if number == 1 { String::new() } else { format!("-{number}") };
-            let path = PathBuf::from(format!("{name}{suffix}.nprof"));
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
-                // Another recording of the same program in the same second.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                file => {
-                    let file = file.with_context(|| path.display().to_string())?;
-                    return Ok(Self { path, file, is_new: true });
-                }
-            }
-        }
+        let create_new = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
+        let stem = format!("{NPROF}-{}", request.program());
+        let (path, file) = new_name::create(&stem, ".nprof", create_new)?;
+        Ok(Self { path, file, is_new: true })
+    }
+
+    /// True for a file of which reports can be made; false for a pipe or a device.
+    pub(crate) fn is_regular(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.is_file())
     }
 
     /// Empties the file, when there is a recording, and returns it for writing.
@@ -57,7 +51,7 @@ impl KeptFile {
     pub(crate) fn begin(&self) -> anyhow::Result<File> {
         let path = || self.path.display().to_string();
         // A pipe or a device has no length.
-        if self.file.metadata().is_ok_and(|file| file.is_file()) {
+        if self.is_regular() {
             self.file.set_len(0).with_context(path)?;
         }
         self.file.try_clone().with_context(path)

@@ -46,11 +46,15 @@ pub(crate) fn record_and_report(request: &Request) -> anyhow::Result<u8> {
     let requests = Requests::catch().context("cannot handle signals")?;
     let kept = KeptFile::create(request)?;
     let recorded = record(request, &kept, &requests);
-    let is_empty = kept.remove_if_empty();
+    let (is_empty, is_regular) = (kept.remove_if_empty(), kept.is_regular());
     let (recorded, path) = (recorded?, kept.path);
     if is_empty || recorded.symbolized == Symbolized::Nothing {
         // nprof-record or nprof-symbolize failed, and reported why.
         return Ok(recorded.status_with(false));
+    }
+    if !is_regular {
+        // A pipe or a device: nothing is left to read.
+        return Ok(recorded.status_with(recorded.symbolized == Symbolized::All));
     }
     let is_reported = recorded.symbolized == Symbolized::All && report(&path, &requests)?;
     print_next(&path);
