@@ -23,6 +23,9 @@ fn project() -> Shell {
         "[package]\nname = \"project\"\nversion = \"0.1.0\"\nedition = \"2021\"\ndefault-run = \"project\"\n\
          [features]\nfast = []\n[profile.release]\nstrip = true\n[[bench]]\nname = \"speed\"\nharness = false\n",
     );
+    let test = "\n#[test]\nfn unit_works() {\n    work_of_unit();\n    \
+        assert!(std::path::Path::new(\"Cargo.toml\").exists());\n}\n";
+    shell.write("project/src/lib.rs", function("work_of_unit") + test);
     let main = "\nfn main() {\n    work_of_bin();\n    \
         std::process::exit(std::env::args().len() as i32 + 5 * cfg!(feature = \"fast\") as i32);\n}\n";
     shell.write("project/src/main.rs", function("work_of_bin") + main);
@@ -77,6 +80,7 @@ fn each_target_is_profiled_without_cargo() {
         ("--bin project --features fast -F 499", 6, "work_of_bin", "main.rs"),
         ("--example sample", 0, "work_of_example", "sample.rs"),
         ("--test whole -- it_works", 0, "work_of_test", "whole.rs"),
+        ("--lib", 0, "work_of_unit", "lib.rs"),
         ("--bench speed", 0, "work_of_bench", "speed.rs"),
     ] {
         let run = shell.run(&format!("{CARGO} -o ../x.nprof {words}"));

@@ -30,6 +30,10 @@ pub(super) struct CargoArgs {
     #[arg(long, value_name = "NAME", group = "target")]
     pub(super) test: Option<String>,
 
+    /// Profile the unit tests of the library
+    #[arg(long, group = "target")]
+    pub(super) lib: bool,
+
     /// Profile this benchmark
     #[arg(long, value_name = "NAME", group = "target")]
     pub(super) bench: Option<String>,
@@ -89,6 +93,8 @@ pub(super) enum Kind {
     Bin,
     Example,
     Test,
+    /// The unit tests of a library.
+    Lib,
     Bench,
 }
 
@@ -99,20 +105,24 @@ impl Kind {
             Kind::Bin => "bin",
             Kind::Example => "example",
             Kind::Test => "test",
+            Kind::Lib => "lib",
             Kind::Bench => "bench",
         }
     }
 
     /// True if cargo runs it in the directory of its package.
     pub(super) fn runs_in_package(self) -> bool {
-        matches!(self, Kind::Test | Kind::Bench)
+        matches!(self, Kind::Test | Kind::Lib | Kind::Bench)
     }
 }
 
 impl CargoArgs {
-    /// Returns the kind of the target, and its name. Binaries may have no name.
+    /// Returns the kind of the target, and its name. Binaries may have no name, libraries have none.
     pub(super) fn target(&self) -> (Kind, Option<&str>) {
         let Self { bin, example, test, bench, .. } = self;
+        if self.lib {
+            return (Kind::Lib, None);
+        }
         let named = [(Kind::Example, example), (Kind::Test, test), (Kind::Bench, bench)];
         let named = named.into_iter().find_map(|(kind, name)| Some((kind, name.as_deref()?)));
         named.map_or((Kind::Bin, bin.as_deref()), |(kind, name)| (kind, Some(name)))
@@ -135,9 +145,11 @@ impl CargoArgs {
         let mut words: Vec<OsString> = match kind {
             // Only `test` and `bench` build with the dependencies of tests.
             Kind::Bin | Kind::Example => vec!["build".into()],
-            Kind::Test | Kind::Bench => vec![kind.name().into(), "--no-run".into()],
+            Kind::Test | Kind::Lib => vec!["test".into(), "--no-run".into()],
+            Kind::Bench => vec!["bench".into(), "--no-run".into()],
         };
         match name {
+            None if kind == Kind::Lib => words.push("--lib".into()),
             Some(name) => words.extend([format!("--{}", kind.name()).into(), name.into()]),
             // Not the libraries of a workspace that no binary needs.
             None => words.push("--bins".into()),
@@ -209,6 +221,7 @@ mod tests {
             build("--test a --all-features"),
             "test --no-run --test a --profile release --all-features"
         );
+        assert_eq!(build("--lib -p a"), "test --no-run --lib --profile release --package a");
         assert_eq!(build("--bench a"), "bench --no-run --bench a --profile bench");
         assert_eq!(
             build("--bench a --release --manifest-path d/Cargo.toml"),
@@ -218,7 +231,9 @@ mod tests {
 
     #[test]
     fn two_targets_or_profiles_are_refused() {
-        for line in ["--bin a --test b", "--release --dev", "--profile x --dev", "arg"] {
+        for line in
+            ["--bin a --test b", "--lib --bench a", "--release --dev", "--profile x --dev", "arg"]
+        {
             let words = ["cargo-nprof"].into_iter().chain(line.split_whitespace());
             assert!(CargoArgs::try_parse_from(words).is_err(), "{line}");
         }

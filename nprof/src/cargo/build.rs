@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 use toml_edit::DocumentMut;
 
-use crate::cargo::args::CargoArgs;
+use crate::cargo::args::{CargoArgs, Kind};
 use crate::cargo::debug_info;
 use crate::cargo::messages::{Built, Executable};
 
@@ -48,7 +48,9 @@ pub(super) fn standard_library() -> Option<PathBuf> {
 pub(super) fn choose<'a>(args: &CargoArgs, built: &'a Built) -> anyhow::Result<&'a Executable> {
     match &built.executables[..] {
         [] => {
-            bail!("cargo built no binary; choose a target with --bin, --example, --test or --bench")
+            bail!(
+                "cargo built no binary; choose a target with --bin, --example, --test, --lib or --bench"
+            )
         }
         [executable] => Ok(executable),
         several => {
@@ -60,7 +62,7 @@ pub(super) fn choose<'a>(args: &CargoArgs, built: &'a Built) -> anyhow::Result<&
             }
             let (kind, name) = args.target();
             // Packages of a workspace may have targets of the same name.
-            let option = if name.is_some() { "--package" } else { "--bin" };
+            let option = if kind == Kind::Bin && name.is_none() { "--bin" } else { "--package" };
             let names: Vec<&str> = several.iter().map(|one| &one.name[..]).collect();
             bail!(
                 "cargo built several: {} {}; choose one with {option}",

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::cargo::args::Kind;
 
+/// The kinds of libraries, as cargo names them.
+const LIBRARIES: [&str; 6] = ["lib", "rlib", "dylib", "cdylib", "staticlib", "proc-macro"];
+
 /// An executable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Executable {
@@ -74,7 +77,11 @@ impl Built {
 fn executable(message: &Value, kind: Kind) -> Option<Executable> {
     let kinds = message["target"]["kind"].as_array()?;
     // `cargo test` also builds the binaries that a test may run.
-    let is_wanted = kinds.iter().any(|word| word == kind.name());
+    let is_wanted = kinds.iter().filter_map(Value::as_str).any(|word| match kind {
+        // With an executable, that of its tests.
+        Kind::Lib => LIBRARIES.contains(&word),
+        kind => word == kind.name(),
+    });
     let path = message["executable"].as_str().filter(|_| is_wanted)?;
     let manifest = Path::new(message["manifest_path"].as_str()?);
     Some(Executable {
@@ -111,6 +118,7 @@ mod tests {
 {"reason":"compiler-artifact","package_id":"path+file:///p#prog@0.1.0","manifest_path":"/p/prog/Cargo.toml","target":{"kind":["bin"],"name":"prog"},"executable":"/p/target/release/prog"}
 {"reason":"compiler-artifact","package_id":"path+file:///p#prog@0.1.0","manifest_path":"/p/prog/Cargo.toml","target":{"kind":["test"],"name":"it"},"executable":"/p/target/release/deps/it-1"}
 not JSON
+{"reason":"compiler-artifact","package_id":"path+file:///p#prog@0.1.0","manifest_path":"/p/prog/Cargo.toml","target":{"kind":["rlib","cdylib"],"name":"own"},"executable":"/p/target/release/deps/own-1"}
 {"reason":"build-finished","success":true}"#;
 
     #[test]
@@ -118,6 +126,7 @@ not JSON
         for (kind, name, path) in [
             (Kind::Bin, "prog", "/p/target/release/prog"),
             (Kind::Test, "it", "/p/target/release/deps/it-1"),
+            (Kind::Lib, "own", "/p/target/release/deps/own-1"),
         ] {
             let built = Built::parse(OUTPUT, kind);
             let expected = Executable {
