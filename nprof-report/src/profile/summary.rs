@@ -95,6 +95,11 @@ impl Overhead {
 }
 
 impl EventSummary {
+    /// True if any program that runs for long enough has samples of it.
+    fn has_time_on_cpu(&self) -> bool {
+        matches!(self.event.measure, Measure::CpuTime | Measure::Cycles)
+    }
+
     /// Adds the samples of another run.
     fn add(&mut self, other: &EventSummary) {
         self.sum.add(other.sum);
@@ -334,7 +339,12 @@ impl Summary {
                     )
                 }
             }
-            _ => "no samples: run the program for longer".to_owned(),
+            _ if self.events.is_empty() => "no samples".to_owned(),
+            _ if self.events.iter().any(EventSummary::has_time_on_cpu) => {
+                "no samples: run the program for longer".to_owned()
+            }
+            _ => "no samples: the recorded events did not happen, or too seldom for a sample"
+                .to_owned(),
         }
     }
 

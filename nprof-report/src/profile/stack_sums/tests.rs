@@ -105,20 +105,25 @@ fn lost_records_and_samples_of_others_are_no_lost_samples() {
 
 #[test]
 fn absence_of_samples_is_explained_by_the_cpu_time() {
-    let heading = |task_ns: &str| {
+    let heading_of = |event: &str, task_ns: &str| {
         let stream = format!(
-            "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=cpu-clock\tfrequency=997\n\
+            "@nprof\t1.1\trun=0x1\n@event\tid=1\t{event}\n\
              @end\tsamples=0\trecords=1\tlost=0{task_ns}\n"
         );
         let mut profile = Profile::new(GroupBy::default());
         profile.read("x", stream.as_bytes(), |_, _, _| {}).unwrap();
         profile.summary.heading().pop().unwrap_or_default()
     };
+    let heading = |task_ns| heading_of("name=cpu-clock\tmeasure=cpu-time\tfrequency=997", task_ns);
     let idle = "no samples: the runs used 0.0006 s of CPU time, waiting is not sampled";
     assert_eq!(heading("\ttask_ns=600000"), idle);
     let unseen = "no samples in 0.97 s of CPU time: see the messages of nprof-record";
     assert_eq!(heading("\ttask_ns=969000000"), unseen);
     assert_eq!(heading(""), "no samples: run the program for longer");
+    let rare = "no samples: the recorded events did not happen, or too seldom for a sample";
+    for event in ["name=fd.open", "name=heap.alloc\tmeasure=bytes", "name=page-faults"] {
+        assert_eq!(heading_of(event, "\ttask_ns=969000000"), rare);
+    }
 }
 
 #[test]
