@@ -207,10 +207,19 @@ fn numbers_of_page_are_those_of_nprof_flat() {
     }
 }
 
-/// Returns the document after the timeline was brushed to places in pixels, with a frame for each.
-fn brushed(shell: &Shell, selection: &str, places: &[u32]) -> String {
+/// Returns the document after a script has used the page, with a frame for each change.
+fn used(shell: &Shell, selection: &str, script: &str) -> String {
     let page = String::from_utf8(shell.read("x.html")).expect("text");
     let frames = "<script>window.requestAnimationFrame = (draw) => { draw(); return 0; };</script>";
+    let page = page
+        .replace("<style>", &format!("{frames}<style>"))
+        .replace("</body>", &format!("<script>{script}</script></body>"));
+    shell.write("used.html", page);
+    browser::document(shell, "used.html", selection)
+}
+
+/// Returns the document after the timeline was brushed to places in pixels.
+fn brushed(shell: &Shell, selection: &str, places: &[u32]) -> String {
     let mut script = "const canvas = document.querySelector('#timeline canvas');\n".to_owned();
     for (place, target) in places.iter().zip(["canvas"].into_iter().chain(["window"].repeat(99))) {
         let kind = if target == "canvas" { "mousedown" } else { "mousemove" };
@@ -218,11 +227,91 @@ fn brushed(shell: &Shell, selection: &str, places: &[u32]) -> String {
         let _ = writeln!(script, "{target}.dispatchEvent(new MouseEvent({event}));");
     }
     script += "dispatchEvent(new MouseEvent('mouseup'));";
-    let page = page
-        .replace("<style>", &format!("{frames}<style>"))
-        .replace("</body>", &format!("<script>{script}</script></body>"));
-    shell.write("brush.html", page);
-    browser::document(shell, "brush.html", selection)
+    used(shell, selection, &script)
+}
+
+/// Returns the document after keys were pressed where the focus is, from the element that a selector names.
+fn after_keys(shell: &Shell, selection: &str, focused: &str, keys: &str) -> String {
+    let script = format!(
+        "document.querySelector('{focused}').focus();\n\
+         for (const key of '{keys}'.split(' ')) {{\n\
+           const [name, shiftKey] = [key.replace('+', ''), key.startsWith('+')];\n\
+           document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {{ key: name, shiftKey, bubbles: true }}));\n\
+         }}"
+    );
+    used(shell, selection, &script)
+}
+
+/// Returns the options of nprof-flat for the time that a document shows as selected.
+fn selected_time(document: &str) -> String {
+    let chip = document.split("class=\"chip\">").nth(1).expect("a time");
+    let chip = chip.split("</button>").next().expect("a time");
+    let time: Vec<String> = chip
+        .split(" – ")
+        .map(|time| time.trim_end_matches(" s").parse::<f64>().expect("seconds"))
+        .map(|seconds| format!("{:.0}ms", 1000.0 * seconds))
+        .collect();
+    format!("--time {}", time.join(".."))
+}
+
+#[test]
+fn arrows_move_without_a_click_before() {
+    let Some(shell) = page() else { return };
+    let name = |document: &str| {
+        let name = document.split("id=\"name\" class=\"mono\">").nth(1).expect("a name");
+        name.split("</span>").next().expect("a name").to_owned()
+    };
+    // To the command, main, walk, and walk below it.
+    for (keys, expected) in [
+        ("ArrowDown ArrowDown", "main"),
+        ("ArrowDown ArrowDown ArrowDown Enter", "walk(node*)"),
+        ("ArrowDown ArrowDown ArrowDown ArrowUp", "main"),
+        // Also after another view was seen.
+        ("2 1 ArrowDown ArrowDown ArrowDown", "walk(node*)"),
+    ] {
+        let document = after_keys(&shell, "", "body", keys);
+        assert_eq!(name(&document), expected, "{keys}");
+    }
+    let document = after_keys(&shell, "", "#tab-flame", "ArrowDown ArrowDown");
+    assert_eq!(name(&document), "main");
+    let document = after_keys(&shell, "tab=functions", "body", "ArrowDown");
+    assert_eq!(document.matches("class=\"row chosen\"").count(), 1);
+}
+
+#[test]
+fn keys_select_time_and_threads() {
+    let Some(shell) = page() else { return };
+    let canvas = "#timeline canvas";
+    for keys in [
+        "ArrowRight",
+        "ArrowLeft",
+        "ArrowRight ArrowRight ArrowRight +ArrowRight +ArrowRight +ArrowRight",
+        "ArrowLeft ArrowRight +ArrowLeft",
+    ] {
+        let document = after_keys(&shell, "tab=functions", canvas, keys);
+        let options = format!("--match event=cpu-clock {}", selected_time(&document));
+        let expected = sorted(expected(&shell, &options));
+        assert!(!expected.is_empty(), "{keys}: {options}");
+        assert_eq!(sorted(shown(&document)), expected, "{keys}: {options}");
+    }
+    let document = after_keys(&shell, "tab=functions", canvas, "ArrowDown ArrowDown Enter");
+    let expected = sorted(expected(&shell, "--match event=cpu-clock --match thread=7/8"));
+    assert_eq!(sorted(shown(&document)), expected);
+    let document = after_keys(&shell, "tab=functions", canvas, "ArrowRight ArrowDown Enter Escape");
+    assert!(!document.contains("class=\"chip\""), "Esc shows everything");
+}
+
+#[test]
+fn chosen_theme_is_kept() {
+    let Some(shell) = page() else { return };
+    let theme = |document: &str| {
+        let theme = document.split("data-theme=\"").nth(1).expect("a theme");
+        theme.split('"').next().expect("a theme").to_owned()
+    };
+    let before = theme(&document(&shell, ""));
+    let chosen = theme(&used(&shell, "", "document.getElementById('theme').click();"));
+    assert_ne!(chosen, before);
+    assert_eq!(theme(&document(&shell, "")), chosen, "after it is opened again");
 }
 
 #[test]
@@ -232,14 +321,7 @@ fn brush_ends_at_the_numbers_of_its_time() {
         // It grows, shrinks, jumps to the other side, and ends in the first second.
         let places = [500, 520, 900, 610, 1100, 300, 480, 200, 330, 260];
         let document = brushed(&shell, &format!("tab=functions{selection}"), &places);
-        let chip = document.split("class=\"chip\">").nth(1).expect("a time");
-        let chip = chip.split("</button>").next().expect("a time");
-        let time: Vec<String> = chip
-            .split(" – ")
-            .map(|time| time.trim_end_matches(" s").parse::<f64>().expect("seconds"))
-            .map(|seconds| format!("{:.0}ms", 1000.0 * seconds))
-            .collect();
-        let options = format!("--match event={event} --time {}", time.join(".."));
+        let options = format!("--match event={event} {}", selected_time(&document));
         let expected = sorted(expected(&shell, &options));
         assert!(expected.len() >= 3, "{options}: {expected:?}");
         assert_eq!(sorted(shown(&document)), expected, "{options}");

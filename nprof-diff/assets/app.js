@@ -199,7 +199,7 @@ function begin() {
   show_facts(byId('recording'), diff.facts, diff.notes);
   show_keys(KEYS);
   restore();
-  set_dark(matchMedia('(prefers-color-scheme: dark)').matches);
+  begin_theme(update);
   update();
   for (const metric of metrics) {
     metric.value = state.metric;

@@ -12,10 +12,14 @@ class Timeline {
     this.from = 0;
     this.to = profile.slices;
     this.tracks = new Set();
+    // The row of the keyboard.
+    this.row = -1;
     this.canvas.addEventListener('mousedown', (event) => this.press(event));
     this.canvas.addEventListener('mousemove', (event) => this.hover(event));
     this.canvas.addEventListener('mouseleave', () => on.tip(null));
     this.canvas.addEventListener('dblclick', () => this.select(0, profile.slices));
+    this.canvas.addEventListener('keydown', (event) => this.key(event));
+    this.canvas.addEventListener('blur', () => this.choose_row(-1));
     new ResizeObserver(() => this.draw()).observe(box);
   }
 
@@ -28,6 +32,7 @@ class Timeline {
   set_event(event) {
     const rows = this.profile.activity(event);
     this.event = event;
+    this.row = -1;
     this.back = null;
     this.unit = this.profile.events[event].unit;
     this.isTime = this.unit === 'ns';
@@ -55,6 +60,11 @@ class Timeline {
     const context = canvas.getContext('2d');
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.drawImage(this.back, 0, 0);
+    if (this.row >= 0) {
+      context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      context.strokeStyle = colors.accent;
+      context.strokeRect(3.5, AXIS + this.row * TRACK + .5, LABEL - 8, TRACK - 2);
+    }
     if (this.from === 0 && this.to === profile.slices) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.fillStyle = colors.dark ? '#0009' : '#ffffffa8';
@@ -133,14 +143,7 @@ class Timeline {
 
   press(event) {
     const x = event.clientX - this.canvas.getBoundingClientRect().left;
-    if (x < LABEL) {
-      const track = this.track_at(event);
-      if (track === undefined) return;
-      if (!(event.ctrlKey || event.shiftKey || event.metaKey) && !this.tracks.has(track)) this.tracks.clear();
-      if (!this.tracks.delete(track)) this.tracks.add(track);
-      this.on.change();
-      return;
-    }
+    if (x < LABEL) return this.choose_track(this.track_at(event), event);
     const start = this.slice_at(event);
     const move = (event) => {
       const at = this.slice_at(event);
@@ -157,6 +160,42 @@ class Timeline {
     addEventListener('mousemove', move);
     addEventListener('mouseup', release);
     event.preventDefault();
+  }
+
+  // Selects a thread, with a modifier beside others; or no longer, if it is selected.
+  choose_track(track, event) {
+    if (track === undefined) return;
+    if (!(event.ctrlKey || event.shiftKey || event.metaKey) && !this.tracks.has(track)) this.tracks.clear();
+    if (!this.tracks.delete(track)) this.tracks.add(track);
+    this.on.change();
+  }
+
+  // Moves the selected time with left and right, its end with Shift; the row with up and down.
+  key(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], move = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (step) this.move_time(step, event.shiftKey);
+    else if (move) this.choose_row(Math.min(Math.max(this.row + move, 0), this.order.length - 1));
+    else if (event.key === 'Enter' || event.key === ' ') this.choose_track(this.order[this.row]?.track, event);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  move_time(step, isLength) {
+    const { slices } = this.profile, { from, to } = this, tenth = Math.max(Math.round(slices / 10), 1);
+    // Without a selection, the tenth at an end.
+    if (from === 0 && to === slices) return step > 0 ? this.select(0, tenth) : this.select(slices - tenth, slices);
+    const by = step * Math.max(Math.round(slices / 100), 1);
+    if (isLength) return this.select(from, Math.min(Math.max(to + by, from + 1), slices));
+    const shift = Math.min(Math.max(by, -from), slices - to);
+    this.select(from + shift, to + shift);
+  }
+
+  choose_row(row) {
+    this.row = row;
+    const y = AXIS + row * TRACK;
+    if (row >= 0 && (y < this.box.scrollTop || y + TRACK > this.box.scrollTop + this.box.clientHeight)) this.box.scrollTop = y - TRACK;
+    this.draw();
   }
 
   // Selects a part of the time, in slices.

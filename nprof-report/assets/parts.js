@@ -56,6 +56,37 @@ function show_keys(keys) {
   byId('help-button').addEventListener('click', () => byId('help').showModal());
 }
 
+const THEME = 'nprof-theme';
+
+// Takes the theme that was chosen on an earlier page, or that of the system, and follows it.
+function begin_theme(update) {
+  const system = matchMedia('(prefers-color-scheme: dark)');
+  set_dark((kept_theme() ?? (system.matches ? 'dark' : 'light')) === 'dark');
+  system.addEventListener('change', () => {
+    if (kept_theme() !== null) return;
+    set_dark(system.matches);
+    update();
+  });
+}
+
+function kept_theme() {
+  try {
+    return localStorage.getItem(THEME);
+  } catch {
+    // Some browsers keep nothing of files.
+    return null;
+  }
+}
+
+function choose_theme(isDark) {
+  set_dark(isDark);
+  try {
+    localStorage.setItem(THEME, isDark ? 'dark' : 'light');
+  } catch {
+    // It holds until the page is left.
+  }
+}
+
 function set_dark(isDark) {
   document.documentElement.dataset.theme = isDark ? 'dark' : 'light';
 }
@@ -72,7 +103,7 @@ function connect(state, page, keys) {
     page.update();
   });
   byId('theme').addEventListener('click', () => {
-    set_dark(!is_dark());
+    choose_theme(!is_dark());
     page.update();
   });
   const actions = {
@@ -93,10 +124,24 @@ function connect(state, page, keys) {
       event.target.blur();
       return page.escape();
     }
+    if (pass_to_view(event)) return;
     if (!Object.hasOwn(actions, event.key)) return;
     actions[event.key]();
     event.preventDefault();
   });
+}
+
+// Passes a key that moves in a view to the first view of the panel, if no other has the focus. True if it did.
+function pass_to_view(event) {
+  const isFree = event.target === document.body, isArrow = event.key.startsWith('Arrow');
+  // A button takes Enter itself.
+  const isForView = isFree ? isArrow || ['Enter', 'Backspace'].includes(event.key) : isArrow && event.target.matches('button');
+  const view = document.querySelector('main > section:not([hidden]) [tabindex="0"], main > section[tabindex="0"]:not([hidden])');
+  if (!isForView || !view) return false;
+  view.focus({ preventScroll: true });
+  view.dispatchEvent(new KeyboardEvent('keydown', { key: event.key }));
+  event.preventDefault();
+  return true;
 }
 
 let saving = 0;

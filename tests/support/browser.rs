@@ -12,6 +12,7 @@ pub fn document(shell: &Shell, page: &str, selection: &str) -> String {
     let run = shell.run(&format!(
         "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
          --disable-background-networking --disable-component-update --disable-sync \
+         --enable-logging=stderr \
          --user-data-dir=profile --window-size=1200,900 --virtual-time-budget=5000 --dump-dom \
          \"file://$PWD/{page}#{selection}\" 2> chromium.log"
     ));
