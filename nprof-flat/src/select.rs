@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(selected.rows.len(), 1);
         assert_eq!(selected.rows[0].names, ["a".into()]);
         assert_eq!(selected.dropped.rows, 3);
-        assert_eq!(selected.not_shown, OmittedRows { rows: 1, sums: vec![sum(5)] });
+        assert_eq!(selected.not_shown, OmittedRows { rows: 1, sums: [(0, sum(5))].into() });
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Rows that a report omits.
 
+use std::collections::BTreeMap;
+
 use nprof_stream::escape::escaped;
 
 use crate::profile::group::Sum;
@@ -10,8 +12,9 @@ use crate::profile::summary::Summary;
 pub struct OmittedRows {
     /// The number of rows.
     pub rows: usize,
-    /// Their sums by event; an event that is absent has none.
-    pub sums: Vec<Sum>,
+    /// Their sums by event; an event that is absent has none. The rows of one event of thousands take the
+    /// memory of one.
+    pub sums: BTreeMap<usize, Sum>,
 }
 
 impl OmittedRows {
@@ -19,25 +22,25 @@ impl OmittedRows {
     pub fn add(&mut self, sums: impl IntoIterator<Item = Sum>) {
         self.rows += 1;
         for (event, sum) in sums.into_iter().enumerate() {
-            if self.sums.len() <= event {
-                self.sums.resize(event + 1, Sum::default());
-            }
-            self.sums[event].add(sum);
+            self.add_sum(event, sum);
         }
     }
 
     /// Adds a row of one event.
     pub fn add_row(&mut self, event: usize, sum: Sum) {
         self.rows += 1;
-        if self.sums.len() <= event {
-            self.sums.resize(event + 1, Sum::default());
+        self.add_sum(event, sum);
+    }
+
+    fn add_sum(&mut self, event: usize, sum: Sum) {
+        if sum != Sum::default() {
+            self.sums.entry(event).or_default().add(sum);
         }
-        self.sums[event].add(sum);
     }
 
     /// Returns the sum of an event.
     pub fn sum(&self, event: usize) -> Sum {
-        self.sums.get(event).copied().unwrap_or_default()
+        self.sums.get(&event).copied().unwrap_or_default()
     }
 }
 
@@ -106,5 +109,7 @@ mod tests {
         omitted.add([sum(2), sum(5)]);
         assert_eq!((omitted.rows, omitted.sum(0), omitted.sum(1)), (2, sum(3), sum(5)));
         assert_eq!(omitted.sum(2), Sum::default());
+        omitted.add_row(usize::MAX, sum(1));
+        assert_eq!(omitted.sums.len(), 3, "of events with a sum only");
     }
 }

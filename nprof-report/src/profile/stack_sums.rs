@@ -91,6 +91,9 @@ const MAX_SUMS: usize = 1 << 19;
 /// a stream may have many names of 64 KiB, or 67 million nodes.
 const MAX_TABLE_BYTES: usize = 96 << 20;
 
+/// The most ids of events of a segment. Samples of later ones are of an event without a definition.
+const MAX_EVENT_IDS: usize = 1 << 18;
+
 /// A group takes as much memory as this number of sums: its key twice, a hash table of its own and
 /// its slot in the index are about 500 bytes. With short time slices every sample has its own group.
 const SUMS_OF_GROUP: usize = 12;
@@ -358,7 +361,7 @@ impl Profile {
                     }
                 };
                 self.summary.events[index].overhead.note(event);
-                self.events.insert(event.id, index);
+                self.define(event.id, index);
             }
             _ => {}
         }
@@ -369,8 +372,14 @@ impl Profile {
             return index;
         }
         let index = self.summary.undefined_event();
-        self.events.insert(id, index);
+        self.define(id, index);
         index
+    }
+
+    fn define(&mut self, id: EventId, index: usize) {
+        if self.events.len() < MAX_EVENT_IDS {
+            self.events.insert(id, index);
+        }
     }
 
     /// Adds a sample that repeats the properties of the last one and is not the first of its stack. False

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nprof_cli::time;
 use nprof_stream::escape::escaped;
+use nprof_stream::labels::OTHER;
 use nprof_stream::number::total;
 use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Measure, Step};
 
@@ -18,8 +19,11 @@ pub const LOST_RECORDS: &str =
     "of processes and mappings were lost, so frames may be wrong and processes missing";
 
 /// The message about epochs with too many definitions.
-pub const OMISSIONS: &str = "the stream defines more stacks, names or tasks at once than a report keeps \
-                             in memory; the later ones are (other)";
+pub const OMISSIONS: &str = "the stream defines more stacks, names, tasks or events at once than a report \
+                             keeps in memory; the later ones are (other)";
+
+/// The most events; a PMU has some hundreds. Samples of others are of one event `(other)`.
+const MAX_EVENTS: usize = 4096;
 
 /// One segment of the input.
 #[derive(Clone, Debug, Default)]
@@ -238,8 +242,21 @@ impl Summary {
         if let Some(index) = self.events.iter().position(same) {
             return index;
         }
+        if self.events.len() >= MAX_EVENTS {
+            self.has_omissions = true;
+            return self.stand_in(OTHER);
+        }
         self.events.push(EventSummary { event: event.clone(), ..EventSummary::default() });
         self.events.len() - 1
+    }
+
+    /// Returns the index in `events` of a stand-in for other events.
+    fn stand_in(&mut self, name: &[u8]) -> usize {
+        let event = Event { name: name.to_vec(), ..Event::default() };
+        self.events.iter().rposition(|other| other.event == event).unwrap_or_else(|| {
+            self.events.push(EventSummary { event, ..EventSummary::default() });
+            self.events.len() - 1
+        })
     }
 
     /// Returns the index in `events` of the sum of events, to which these parts are added.
@@ -279,7 +296,7 @@ impl Summary {
 
     /// Returns the index in `events` of the stand-in for events that damage destroyed.
     pub(crate) fn undefined_event(&mut self) -> usize {
-        self.event(&Event { name: b"[damaged]".to_vec(), ..Event::default() })
+        self.stand_in(b"[damaged]")
     }
 
     /// Adds the samples of a group, of which the stacks have this mark.

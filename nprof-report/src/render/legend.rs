@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn omitted_rows_have_one_line_or_none() {
-        let rows = |rows| OmittedRows { rows, sums: Vec::new() };
+        let rows = |rows| OmittedRows { rows, ..OmittedRows::default() };
         assert_eq!(omitted(&rows(0), "row", "dropped", ", 2 %", "why"), "");
         assert_eq!(
             omitted(&rows(1), "row", "dropped", ", 2 %", "why"),

@@ -127,6 +127,21 @@ fn absence_of_samples_is_explained_by_the_cpu_time() {
 }
 
 #[test]
+fn events_beyond_the_limit_are_counted_together() {
+    let mut stream = "@nprof\t1.1\trun=0x1\nF\t1\t0\t0x0\tu\nN\t1\t0\t1\n".to_owned();
+    for id in 1..=10_000 {
+        stream += &format!("@event\tid={id}\tname=e{id}\nS\t1\t{id}\t0\t0\t1\t7\t1\n");
+    }
+    let mut profile = Profile::new(GroupBy::default());
+    profile.read("x", stream.as_bytes(), |_, _, _| {}).unwrap();
+    let events = &profile.summary.events;
+    assert!(events.len() == 4097 && profile.summary.has_omissions, "{}", events.len());
+    let other = events.last().unwrap();
+    assert_eq!((&other.event.name[..], other.sum.samples), (&b"(other)"[..], 10_000 - 4096));
+    assert_eq!(profile.summary.samples(), 10_000);
+}
+
+#[test]
 fn counts_that_cannot_be_stop_at_the_largest_number() {
     let sample = format!("S\t1\t1\t0\t0\t1\t{0}\t{0}\n", u64::MAX);
     let lost = format!("L\t1\t1\t-\t0\t{}\tring\n", u64::MAX);
