@@ -22,8 +22,8 @@ use crate::tree::path_filter::PathFilter;
 use crate::tree::timeline::{self, Timeline};
 
 /// The number of nodes above which the tree is folded. The graph of 490,000 nodes with as many edges
-/// took 305 MiB in all.
-const MAX_NODES: usize = 5 << 16;
+/// took 305 MiB in all, and an inverted tree of 330,000 with 16 MiB of names 271 MiB.
+const MAX_NODES: usize = 9 << 15;
 
 /// The number of nodes that a folding keeps, besides nodes of the samples that it folds.
 const KEPT_NODES: usize = MAX_NODES / 8 * 5;
@@ -34,7 +34,7 @@ const MAX_LINES: usize = 1 << 18;
 
 /// The memory of names above which the tree is folded. A [`Tree`] has an escaped copy of each
 /// function's name, which can be four times as long.
-const MAX_NAME_BYTES: usize = 16 << 20;
+const MAX_NAME_BYTES: usize = 12 << 20;
 
 /// The number of calls on all paths together above which the finished tree is folded, if the report
 /// prints whole paths: it would be longer than 600 MB. 20,000 paths of 1,600 calls are below.
