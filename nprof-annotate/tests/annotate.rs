@@ -434,7 +434,8 @@ fn options_that_leave_no_samples_do_not_blame_the_stream() {
     let shell = Shell::new();
     shell.write("loop", LOOP.replace(" | ", "\t"));
     let finished = shell.run("nprof-annotate --match command=^other loop");
-    assert_eq!((finished.status, finished.err.as_str()), (0, ""), "{finished:?}");
+    let message = "nprof-annotate: --match command=^other matches nothing; there are prog\n";
+    assert_eq!((finished.status, finished.err.as_str()), (0, message), "{finished:?}");
     assert!(finished.out.contains("command=^other"), "{finished:?}");
 }
 

@@ -182,9 +182,13 @@ fn omitted_rows_are_counted_below_the_table() {
         (&object["rows"][0]["self_percent"], &object["rows"][0]["function"]),
         (&100.0.into(), &ODD_NAME.into())
     );
-    for rule in ["thread=no such", "function=nothing"] {
-        let table = stdout(&["--match", rule]);
+    // A program has few threads: their names help.
+    let names = "nprof-flat: --match thread=no such matches nothing; there are 7/7 a;b (c) [d] 1\n";
+    for (rule, message) in [("thread=no such", names), ("function=nothing", "")] {
+        let output = flat().run(&["--match", rule], &odd_names());
+        let table = String::from_utf8_lossy(&output.stdout);
         assert!(table.ends_with(&format!("\nnothing is counted (--match {rule})\n")), "{table}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), message);
     }
 }
 

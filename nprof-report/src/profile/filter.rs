@@ -27,6 +27,14 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// True if programs have few names of its key, such as threads, so that a list of them helps.
+    fn has_few_names(&self) -> bool {
+        matches!(
+            self.key,
+            Key::Event | Key::Process | Key::Thread | Key::Cpu | Key::Run | Key::Command
+        ) || matches!(self.key, Key::Call(CallKey::Image | CallKey::ImageName))
+    }
+
     /// Applies the rule to the name or names of one thing.
     fn is_match<'a>(&mut self, names: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
         self.applied = true;
@@ -111,11 +119,15 @@ impl Filter {
         spelled("--exclude", &self.exclude, true)
     }
 
-    /// Returns a message for each `--match` rule that has matched nothing, if there are similar names.
+    /// Returns a message for each `--match` rule that has matched nothing, if there are similar names, or
+    /// few names.
     pub fn notes(&self) -> Vec<String> {
         let rules = self.matching.iter().filter(|rule| rule.applied);
         let unmatched = rules.filter_map(|rule| Some((rule, rule.near.as_ref()?)));
-        let note = |(rule, near): (&Rule, &_)| no_match(&format!("--match {}", rule.text), near);
+        let note = |(rule, near): (&Rule, &NearNames)| {
+            let option = format!("--match {}", rule.text);
+            no_match(&option, near).or_else(|| rule.has_few_names().then(|| present(&option, near)))
+        };
         unmatched.filter_map(note).collect()
     }
 
@@ -225,6 +237,15 @@ fn holds(
     Some(rule.is_match(ids.iter().map(|&id| labels.names.get(id))))
 }
 
+/// Returns the message that an option matches nothing, with the names that there are.
+fn present(option: &str, near: &NearNames) -> String {
+    let (first, has_others) = near.first();
+    let names: Vec<String> = first.map(escaped).collect();
+    let others = if has_others { " and others" } else { "" };
+    let option = escaped(option.as_bytes());
+    format!("{option} matches nothing; there are {}{others}", names.join(", "))
+}
+
 /// Returns the message that an option matches nothing. None without similar names: the report says
 /// that nothing is counted.
 pub fn no_match(option: &str, near: &NearNames) -> Option<String> {
@@ -261,6 +282,9 @@ mod tests {
             ["--match function=^malloc$ matches nothing; similar names: __libc_malloc"]
         );
         assert!(rule.is_match(std::iter::once(&b"malloc"[..])) && notes(&rule).is_empty());
+        let mut rule: Rule = "cpu=7".parse().unwrap();
+        assert!(!rule.is_match([&b"0"[..], b"1"].into_iter()));
+        assert_eq!(notes(&rule), ["--match cpu=7 matches nothing; there are 0, 1"]);
     }
 
     #[test]
