@@ -128,28 +128,51 @@ fn samples(event: &EventSummary) -> String {
     line
 }
 
-/// Returns a line on an unusual coverage.
+/// Returns a line on an unusual coverage that chance does not explain.
 fn coverage(summary: &Summary) -> Option<String> {
     let ends = || summary.runs.iter().filter_map(|run| run.end.as_ref());
     let task_ns = total(ends().filter_map(|end| end.task_ns));
     let sampled_ns = total(ends().filter_map(|end| end.sampled_ns));
     let percent = 100.0 * sampled_ns as f64 / task_ns as f64;
     let is_unusual = task_ns > 0 && sampled_ns > 0 && !USUAL_COVERAGE.contains(&percent);
-    is_unusual.then(|| {
+    let hertz = summary.events.iter().find_map(|event| event.event.frequency);
+    let is_chance = hertz.is_some_and(|hertz| {
+        // Square roots of Poisson variables have a standard deviation of one half (Anscombe). 1 % of short
+        // programs are beyond this on either side.
+        let [sampled, expected] =
+            [sampled_ns, task_ns].map(|ns| (ns as f64 * hertz as f64 / 1e9).sqrt());
+        2.0 * (sampled - expected).abs() <= 2.58
+    });
+    (is_unusual && !is_chance).then(|| {
         format!("coverage: the samples represent {percent:.1} % of the CPU time; see nprof(7)")
     })
 }
 
 /// Returns the lines below a table on the marks of incomplete stacks: the meaning, and the remedy.
 pub fn marks<'a>(events: impl Iterator<Item = &'a EventSummary>) -> Vec<String> {
-    let mut found: Vec<Mark> = Vec::new();
+    let mut found: Vec<(Mark, bool)> = Vec::new();
     for event in events {
-        found.extend(event.incomplete.keys());
+        let by_frame_pointer = event.event.unwind[..] == *b"fp";
+        found.extend(event.incomplete.keys().map(|&mark| (mark, by_frame_pointer)));
     }
     found.sort_unstable();
     found.dedup();
-    let lines = found.into_iter().filter_map(|mark| Some((mark, meaning(mark)?)));
+    let lines = found.into_iter().filter_map(|(mark, by_frame_pointer)| {
+        Some((mark, if by_frame_pointer { pointer_meaning(mark) } else { meaning(mark) }?))
+    });
     lines.map(|(mark, meaning)| format!("[incomplete:{mark}]: {meaning}")).collect()
+}
+
+/// Returns the meaning of a mark of stacks that were followed by their frame pointers. None for ordinary
+/// frames.
+fn pointer_meaning(mark: Mark) -> Option<&'static str> {
+    match mark {
+        Mark::UnwindFailed | Mark::Unmapped | Mark::NoUnwindInfo => Some(
+            "the code keeps no frame pointers; compile it with -fno-omit-frame-pointer, or record with \
+             --unwind dwarf",
+        ),
+        mark => meaning(mark),
+    }
 }
 
 /// Returns the meaning of a mark and the remedy. None for ordinary frames.
@@ -221,6 +244,16 @@ mod tests {
         let text = heading(&long, false, &[], Some(60));
         assert!(text.lines().next().unwrap().ends_with("1.00 s of CPU time)"), "{text}");
         assert!(text.contains("coverage: the samples represent 10.0 % of the CPU time"), "{text}");
+        // Without frame pointers no unwind table was wrong.
+        let pointers = run("prog", 990_000_000)
+            .replace("u,stack-truncated", "u,unwind-failed")
+            .replace(" | frequency", " | unwind=fp | frequency");
+        let pointers = summary(&pointers);
+        let marks = marks(pointers.events.iter());
+        assert!(marks.len() == 1 && marks[0].contains("keeps no frame pointers"), "{marks:?}");
+        // One sample in place of 1.4, as of `sleep 1`.
+        let short = run("sleep 1", 1_003_009).replace("task_ns=1000000000", "task_ns=1440000");
+        assert!(!heading(&summary(&short), false, &[], None).contains("coverage"));
         let runs = ["a", "b", "a", "c"].map(|command| run(command, 990_000_000)).concat();
         let text = heading(&summary(&runs), false, &[], None);
         assert!(
