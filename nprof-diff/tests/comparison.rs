@@ -103,6 +103,21 @@ fn run_compared_with_itself_has_no_change() {
 }
 
 #[test]
+fn long_command_has_a_line_of_its_own() {
+    let directory = TempDir::new().unwrap();
+    let command = "./demo f(a) --input /data/tables/2026.csv --output /tmp/out";
+    for (id, name) in [(1, "base"), (2, "new")] {
+        let text = Run::new(id, &[("f", 1000)]).text().replace("./demo 7", command);
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let table = diff(directory.path(), "base new").stdout;
+    for side in ["base ", "new  "] {
+        let lines = format!("{side} 1 run of {command}\n      1000 samples, 1.00 s");
+        assert!(table.contains(&lines), "{table}");
+    }
+}
+
+#[test]
 fn fails_if_whole_interval_is_beyond_bound() {
     let directory = directory();
     let status = |line: &str| diff(directory.path(), line).status;

@@ -168,10 +168,20 @@ impl Bound {
         let need = match self.more_runs(diff) {
             Some(1) => "about 1 more run per side would decide".to_owned(),
             Some(runs) => format!("about {runs} more runs per side would decide"),
-            None => format!(
-                "more than {} more runs per side would be needed, since the bound is too close to the measured difference",
-                runs_needed::MAX_MORE_RUNS
-            ),
+            None => {
+                let why = match self.kind {
+                    BoundKind::Any => {
+                        "; allow larger changes with --min-effect, or record for longer"
+                    }
+                    BoundKind::Growth { .. } => {
+                        ", since the bound is too close to the measured difference"
+                    }
+                };
+                format!(
+                    "more than {} more runs per side would be needed{why}",
+                    runs_needed::MAX_MORE_RUNS
+                )
+            }
         };
         let cause = match self.kind {
             BoundKind::Any => {

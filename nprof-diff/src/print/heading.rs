@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nprof_cli::date::utc;
-use nprof_report::layout::{fit, wrapped};
+use nprof_report::layout::{cut_middle, wrapped};
 use nprof_report::summary::{EventSummary, lost_text, unnamed_sentences};
 use nprof_stream::escape::escaped;
+use unicode_width::UnicodeWidthStr;
 
 use crate::compare::comparison::Method;
 use crate::compare::observed::SideTotals;
@@ -56,7 +57,7 @@ pub(super) fn unnamed(event: Option<&ComparedEvent>, sides: &[&Side]) -> Vec<Str
     lines
 }
 
-/// Returns a line on each side.
+/// Returns a line on each side, or two if its command is long.
 fn brief(report: &DiffReport<'_>) -> Vec<String> {
     let DiffReport { base, new, diff, event, .. } = report;
     let unit = event.and_then(ComparedEvent::amount_unit);
@@ -79,15 +80,21 @@ fn brief(report: &DiffReport<'_>) -> Vec<String> {
             new_amount.push_str(&format!(" ({low} .. {high})"));
         }
     }
-    let line = |side: &Side, totals: SideTotals, amount: &str| {
+    let lines = |side: &Side, totals: SideTotals, amount: &str| {
         let plural = if totals.runs == 1 { "" } else { "s" };
-        let counts = format!(": {} samples{amount}", totals.sum.samples);
         let begin = format!("{:<5} {} run{plural} of ", side.name, totals.runs);
+        let counts = format!("{} samples{amount}", totals.sum.samples);
         let command = subject(side);
-        let room = WIDTH.saturating_sub(begin.len() + counts.len()).max(MIN_COMMAND);
-        begin + &fit(&command, "", room) + &counts
+        let line = format!("{begin}{command}: {counts}");
+        if line.width() <= WIDTH {
+            return vec![line];
+        }
+        let command = cut_middle(&command, WIDTH.saturating_sub(begin.len()));
+        vec![begin + &command, format!("      {counts}")]
     };
-    vec![line(base, diff.base, &base_amount), line(new, diff.new, &new_amount)]
+    let mut brief = lines(base, diff.base, &base_amount);
+    brief.extend(lines(new, diff.new, &new_amount));
+    brief
 }
 
 /// Returns the commands of a side, or the names of its streams if they have none.
@@ -95,9 +102,6 @@ pub(super) fn subject(side: &Side) -> String {
     let command = join(&side.facts(|head| &head.command), "; ");
     if command.is_empty() { inputs(side) } else { command }
 }
-
-/// The smallest width of a command in a brief heading.
-const MIN_COMMAND: usize = 12;
 
 fn brief_method(report: &DiffReport<'_>) -> String {
     let diff = report.diff;
