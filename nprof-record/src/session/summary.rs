@@ -78,6 +78,9 @@ pub(crate) struct Summary {
     pub(crate) waits_by_switches: bool,
     /// True if waiting was recorded in windows, so that no times of threads were counted.
     pub(crate) has_wait_windows: bool,
+    /// True if a field weighs each sampled event: the kernel writes a record of every occurrence, whatever
+    /// `-F` and `-c` are.
+    pub(crate) is_weighed: bool,
     /// The cause of most losses in rings; `None` if there were none.
     pub(crate) delay: Option<Delay>,
     pub(crate) open_mode: OpenMode,
@@ -183,6 +186,11 @@ impl Summary {
                 counted(self.unread_stacks as u64, "thread")
             ));
         }
+        warnings.extend(self.idle());
+        warnings.extend(self.negative.iter().map(|(name, count)| {
+            let events = counted(*count, "event");
+            format!("{name}: {events} not counted: the field is negative, as of an error")
+        }));
         let CompatSamples { samples, comm } = &self.compat;
         if *samples > 0 {
             let name = String::from_utf8_lossy(comm);
@@ -198,6 +206,14 @@ impl Summary {
 
     /// Returns remarks, which are not printed with -q.
     pub(crate) fn remarks(&self) -> Vec<String> {
+        let library = self.preloaded.iter().map(|plan| {
+            format!("a library was loaded into the command for {}", plan.description())
+        });
+        library.collect()
+    }
+
+    /// Returns a sentence on a program that hardly ran: its samples do not show where its time went.
+    fn idle(&self) -> Option<String> {
         // A recording of memory alone samples no time; one of waits in windows does, uncounted.
         let samples_time =
             (self.clock.is_some() || self.preloaded.is_none()) && !self.has_wait_windows;
@@ -205,24 +221,14 @@ impl Summary {
         let has_time = samples_time && self.times.is_none() && self.cpu_mode == CpuMode::Both;
         let waited = self.waited().filter(|_| has_time);
         let waited = waited.filter(|&waited| waited >= WAITED && self.samples > 0);
-        let text = waited.zip(self.subject).map(|(waited, subject)| {
+        waited.zip(self.subject).map(|(waited, subject)| {
             // Rounded up: 0 % would contradict the samples.
             let percent = ((1.0 - waited) * 100.0).ceil();
             format!(
                 "{subject} ran at most {percent:.0} % of the time; waiting, also for a CPU, is not \
                  sampled: record it with -e wall"
             )
-        });
-        let negative = self.negative.iter().map(|(name, count)| {
-            let plural = if *count == 1 { "" } else { "s" };
-            format!(
-                "{name}: {count} event{plural} not counted: the field is negative, as of an error"
-            )
-        });
-        let preloaded = self.preloaded.iter().map(|plan| {
-            format!("a library was loaded into the command for {}", plan.description())
-        });
-        text.into_iter().chain(negative).chain(preloaded).collect()
+        })
     }
 
     /// Returns the cause of losses in rings, and the remedy. `has_lost_samples` is false if only records
@@ -246,9 +252,9 @@ impl Summary {
             _ if longest_ns < SHORT_DELAY_NS && !has_lost_samples => {
                 format!("processes started or mapped memory in a burst{remedy}")
             }
-            _ if longest_ns < SHORT_DELAY_NS => "records came in a burst; lower --stack-size, or \
-                 sample less often with -F or -c"
-                .to_owned(),
+            _ if longest_ns < SHORT_DELAY_NS => {
+                format!("records came in a burst; {}", self.fewer())
+            }
             DelayCause::Output => format!(
                 "nprof-record waited {time} for the reader of its output; write to a file with -o, \
                  and read it later"
@@ -263,7 +269,7 @@ impl Summary {
                         "run it as root or with CAP_SYS_NICE, or select --follow inherit"
                     }
                     (true, true) => "select --follow cgroup, which omits other processes",
-                    (true, false) if has_lost_samples => "lower --stack-size or -F",
+                    (true, false) if has_lost_samples => self.fewer(),
                     // Only real-time programs and the hypervisor run before it.
                     (true, false) => "leave it a CPU, by taskset(1) for the command",
                 };
@@ -276,8 +282,17 @@ impl Summary {
                 )
             }
             DelayCause::Work => {
-                format!("nprof-record worked {time} at a time; lower -F or --stack-size")
+                format!("nprof-record worked {time} at a time; {}", self.fewer())
             }
+        }
+    }
+
+    /// Returns the remedy against too much data in the rings.
+    fn fewer(&self) -> &'static str {
+        if self.is_weighed {
+            "lower --stack-size: every occurrence of the event is written, also with -F or -c"
+        } else {
+            "lower --stack-size, or sample less often with -F or -c"
         }
     }
 

@@ -117,6 +117,8 @@ impl Recording {
             unread_stacks,
             waits_by_switches: plan.waits_by_switches,
             has_wait_windows: plan.wait_windows.is_some(),
+            is_weighed: !plan.events.is_empty()
+                && plan.events.iter().all(|planned| planned.event.is_weighed()),
             delay,
             open_mode: plan.common.open_mode,
             may_open_system: plan.may_open_system,
