@@ -74,28 +74,32 @@ fn is_named(status: &Status) -> bool {
     *status == Status::Named
 }
 
-/// Returns the most frequent status of frames without a name. None if it has at most a tenth of all
-/// frames: even the best files have some code in no function.
-fn main_problem(counts: &StatusCounts) -> Option<Status> {
+/// Returns the most frequent status of frames without a name, and their number. None if all have one.
+fn main_problem(counts: &StatusCounts) -> Option<(Status, u64)> {
     let others = counts.iter().filter(|(status, _)| !is_named(status));
-    let (status, count) = others.max_by_key(|(_, count)| **count)?;
-    (*count * 10 > total(counts)).then_some(*status)
+    others.max_by_key(|(_, count)| **count).map(|(&status, &count)| (status, count))
 }
 
-/// True if installed debug symbols would name more frames of an image.
+/// True if installed debug symbols would name more frames of an image. One frame of a hundred may have
+/// half of the samples.
 pub(crate) fn lacks_symbols(image: &ImageStats, counts: &StatusCounts) -> bool {
     let is_elf = image.recorded.kind == ImageKind::Elf;
     let may_help = is_elf && !image.findings.has_all_symbols;
-    may_help && matches!(main_problem(counts), Some(Status::NoSymbol | Status::Stripped))
+    may_help && matches!(main_problem(counts), Some((Status::NoSymbol | Status::Stripped, _)))
 }
 
 /// Returns the remedy for the frames of an image without a name. None if there is none.
 fn remedy(image: &ImageStats, counts: &StatusCounts, commands: &Commands) -> Option<String> {
-    let remedy = match (main_problem(counts)?, image.recorded.kind) {
-        (Status::NoSymbol | Status::Stripped, ImageKind::Elf) if lacks_symbols(image, counts) => {
-            let command = commands.get(&*image.recorded.path);
-            command.cloned().unwrap_or_else(|| symbols_remedy(&image.recorded))
-        }
+    if lacks_symbols(image, counts) {
+        let command = commands.get(&*image.recorded.path);
+        return Some(command.cloned().unwrap_or_else(|| symbols_remedy(&image.recorded)));
+    }
+    let (problem, count) = main_problem(counts)?;
+    // Even the best files have some code in no function, and runtimes some that they do not name.
+    if count * 10 <= total(counts) {
+        return None;
+    }
+    let remedy = match (problem, image.recorded.kind) {
         (Status::NoImage, ImageKind::Elf) => {
             "run it on the system of the program, or give --symfs ROOT of that system".to_owned()
         }
