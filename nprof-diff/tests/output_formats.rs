@@ -139,6 +139,19 @@ fn markdown_has_names_as_code() {
 }
 
 #[test]
+fn markdown_has_the_share_without_names() {
+    let directory = TempDir::new().unwrap();
+    for (id, name) in [(1, "base"), (2, "new")] {
+        let text = Run::new(id, &[("parse", 500), ("solve", 1500)]).text();
+        let text = text.replace("Y\t3\tnamed\t3,0,0,0\n", "Y\t3\tno-symbol\t3,0,0,0\n");
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let comment = diff(directory.path(), "--format markdown base new").stdout;
+    let line = "\n- names: base: 75.0 % of self is in code without names: demo\n";
+    assert!(comment.contains(line), "{comment}");
+}
+
+#[test]
 fn junit_has_a_case_for_each_bound() {
     let directory = hostile_runs();
     let junit =

@@ -33,6 +33,9 @@ pub(super) fn print(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<
     for warning in report.warnings {
         writeln!(out, "- warning: {}", plain(warning))?;
     }
+    for line in heading::unnamed(report.event, &[report.base, report.new]) {
+        writeln!(out, "- names: {}", plain(&line))?;
+    }
     print_sides(report, out)?;
     print_changes(report, out)
 }
