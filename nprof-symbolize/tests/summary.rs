@@ -124,6 +124,25 @@ fn naming_record_has_the_command_for_debug_symbols() {
 }
 
 #[test]
+fn one_frame_without_name_among_twenty_has_a_remedy() {
+    let directory = sources();
+    let at = directory.path();
+    let code = "static __attribute__((noinline)) int hidden(volatile int *x) { return *x * 3; }\n\
+                int known(volatile int *x) { for (int i = 0; i < 9; i++) *x += i; return hidden(x); }\n";
+    std::fs::write(at.join("few.c"), code).unwrap();
+    run_in(at, "gcc -O2 -shared -fPIC -Wl,--build-id -o @/few.so @/few.c");
+    let binary = Binary::read(&at.join("few.so"));
+    let mut addresses: Vec<u64> = (0..20).map(|byte| binary.symbol("known") + byte).collect();
+    addresses.push(binary.symbol("hidden"));
+    let input = stream(&[Places::of(&binary, &addresses)], Encoding::Binary);
+    run_in(at, "strip @/few.so");
+    let naming = namings(&symbolize(&[], &input).stdout).remove(0);
+    assert_eq!((naming.named, naming.unnamed), (20, 1));
+    // It may have most of the samples.
+    assert!(String::from_utf8_lossy(&naming.remedy).contains("--debug-dir"), "{naming:?}");
+}
+
+#[test]
 fn problem_is_reported_in_its_segment() {
     let directory = sources();
     let at = directory.path();
