@@ -249,7 +249,7 @@ function restore() {
 
 const KEYS = [
   ['/', 'search'], ['1 2 3 4', 'flame graph, functions, code, recording'], ['arrows', 'go to calls above, below and beside; rows of a table'],
-  ['Tab', 'go to the timeline, where arrows select time and threads'], 
+  ['Tab', 'go to the timeline, where arrows select time and threads'],
   ['Enter', 'zoom to the call; the code of a function; the target of a jump'], ['Backspace', 'zoom out by one call'], ['c', 'callers and callees of the call'], ['s', 'source and instructions of the function'],
   ['Esc', 'show everything again, step by step'], ['t', 'dark or light'], ['?', 'these keys'],
 ];

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 
 use nprof_report::ratio_scale::RatioScale;
-use rustc_hash::FxHashSet;
 
 use crate::compare::diff::Diff;
 use crate::compare::effect_size::EffectSize;
@@ -12,7 +11,7 @@ use crate::compare::noise::{NoiseCalibration, RowNoise};
 use crate::compare::rename_candidates::RenameCandidate;
 use crate::compare::row::{Metric, Row, RowChange};
 use crate::input::event::ComparedEvent;
-use crate::input::key::{KeyId, KeyTable};
+use crate::input::key::KeyTable;
 use crate::input::moved_files::MovedDirectory;
 use crate::input::row_kind::RowKind;
 use crate::input::side::Side;
@@ -99,9 +98,8 @@ impl<'a> DiffReport<'a> {
     /// Returns the rows beyond a bound: the largest growth first, then those that shrank. Equal ones are
     /// in the requested order.
     pub(super) fn rows_beyond(&self, bound: &Bound) -> Vec<&'a Row> {
-        let beyond: FxHashSet<KeyId> = bound.exceeding_rows(self.diff).map(|row| row.key).collect();
-        let mut rows = self.sorted_rows();
-        rows.retain(|row| beyond.contains(&row.key));
+        let rows = DiffRows { diff: self.diff, keys: self.keys };
+        let mut rows = rows.sorted(bound.exceeding_rows(self.diff), self.sort);
         let growth = |row: &Row| match bound.min_growth(row) {
             Some(EffectSize::Share(size) | EffectSize::Amount(_, size)) => size,
             None => f64::from(matches!(row.change(), RowChange::Added | RowChange::Grown)),
@@ -114,9 +112,18 @@ impl<'a> DiffReport<'a> {
 impl<'a> DiffRows<'a> {
     /// Returns all rows in this order, as [`DiffReport::sorted_rows`] does.
     pub(super) fn sorted_rows(&self, sort: Sort) -> Vec<&'a Row> {
+        self.sorted(self.diff.rows.iter(), sort)
+    }
+
+    /// Returns some of the rows in this order.
+    fn sorted(&self, rows: impl Iterator<Item = &'a Row>, sort: Sort) -> Vec<&'a Row> {
+        let mut rows: Vec<&Row> = rows.collect();
+        // Ranks are those of all names: none are needed for the bounds of a gate that passes.
+        if rows.len() < 2 {
+            return rows;
+        }
         let ranks = self.keys.ranks();
         // Ranks instead of names in the comparison: a name would be built for each of them.
-        let mut rows: Vec<&Row> = self.diff.rows.iter().collect();
         rows.sort_by(|a, b| {
             let self_ = share_change(&b.self_).total_cmp(&share_change(&a.self_));
             let total = share_change(&b.total).total_cmp(&share_change(&a.total));
