@@ -31,8 +31,14 @@ impl Rule {
     fn has_few_names(&self) -> bool {
         matches!(
             self.key,
-            Key::Event | Key::Process | Key::Thread | Key::Cpu | Key::Run | Key::Command
-        ) || matches!(self.key, Key::Call(CallKey::Image | CallKey::ImageName))
+            Key::Event
+                | Key::Process
+                | Key::Thread
+                | Key::Cpu
+                | Key::Run
+                | Key::Command
+                | Key::Call(CallKey::Image | CallKey::ImageName)
+        )
     }
 
     /// Applies the rule to the name or names of one thing.

@@ -150,17 +150,15 @@ fn coverage(summary: &Summary) -> Option<String> {
 
 /// Returns the lines below a table on the marks of incomplete stacks: the meaning, and the remedy.
 pub fn marks<'a>(events: impl Iterator<Item = &'a EventSummary>) -> Vec<String> {
-    let mut found: Vec<(Mark, bool)> = Vec::new();
+    let mut found: Vec<(Mark, &str)> = Vec::new();
     for event in events {
         let by_frame_pointer = event.event.unwind[..] == *b"fp";
-        found.extend(event.incomplete.keys().map(|&mark| (mark, by_frame_pointer)));
+        let meaning = if by_frame_pointer { pointer_meaning } else { meaning };
+        found.extend(event.incomplete.keys().filter_map(|&mark| Some((mark, meaning(mark)?))));
     }
     found.sort_unstable();
     found.dedup();
-    let lines = found.into_iter().filter_map(|(mark, by_frame_pointer)| {
-        Some((mark, if by_frame_pointer { pointer_meaning(mark) } else { meaning(mark) }?))
-    });
-    lines.map(|(mark, meaning)| format!("[incomplete:{mark}]: {meaning}")).collect()
+    found.iter().map(|(mark, meaning)| format!("[incomplete:{mark}]: {meaning}")).collect()
 }
 
 /// Returns the meaning of a mark of stacks that were followed by their frame pointers. None for ordinary
@@ -249,8 +247,12 @@ mod tests {
             .replace("u,stack-truncated", "u,unwind-failed")
             .replace(" | frequency", " | unwind=fp | frequency");
         let pointers = summary(&pointers);
-        let marks = marks(pointers.events.iter());
-        assert!(marks.len() == 1 && marks[0].contains("keeps no frame pointers"), "{marks:?}");
+        let found = marks(pointers.events.iter());
+        assert!(found.len() == 1 && found[0].contains("keeps no frame pointers"), "{found:?}");
+        // A mark with one meaning in both ways is explained once.
+        let truncated = run("prog", 1).replace(" | frequency", " | unwind=fp | frequency");
+        let truncated = summary(&truncated);
+        assert_eq!(marks(one.events.iter().chain(&truncated.events)).len(), 1);
         // One sample in place of 1.4, as of `sleep 1`.
         let short = run("sleep 1", 1_003_009).replace("task_ns=1000000000", "task_ns=1440000");
         assert!(!heading(&summary(&short), false, &[], None).contains("coverage"));
