@@ -319,8 +319,11 @@ impl ProcessTimes {
         let parent = self.processes.get_mut(&known.last.parent);
         if let Some(parent) = parent.filter(|parent| parent.is_followed) {
             parent.exited_children_ns = parent.exited_children_ns.saturating_add(total_ns);
-            let sampled_ns = &mut parent.sampled_children_ns;
-            *sampled_ns = sampled_ns.saturating_add(known.sampled_children_ns);
+            // If its parent was listed in this reading, it has waited for it and has their time, too.
+            if parent.listed_ns < now_ns {
+                let sampled_ns = &mut parent.sampled_children_ns;
+                *sampled_ns = sampled_ns.saturating_add(known.sampled_children_ns);
+            }
             return;
         }
         let ended_ns = known.ended_ns.unwrap_or(now_ns);
@@ -714,6 +717,21 @@ mod tests {
         note_records(&mut times, 12, 11, 190, 95);
         note_records(&mut times, 11, 10, 195, 30);
         assert_eq!(sum(&times), Some(115));
+    }
+
+    #[test]
+    fn samples_of_grandchild_do_not_count_if_the_process_that_waited_for_its_parent_is_read() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 20, 0);
+        machine.set(12, 11, 50, 0);
+        machine.read(&mut times, 100);
+        // 11 is read by its clock only, as if it had not waited for 12.
+        machine.0.remove(&12);
+        note_records(&mut times, 12, 11, 190, 300);
+        assert_eq!(machine.read_clocks(&mut times, 200), Some(320));
+        machine.0.remove(&11);
+        machine.set(10, 1, 1325, 625);
+        assert_eq!(machine.read(&mut times, 300), Some(325));
     }
 
     #[test]
