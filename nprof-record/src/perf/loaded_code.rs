@@ -1,7 +1,13 @@
 //! The code of the BPF programs that this process loads, as the kernel reports it. Without it, the first
 //! sample in one of them reads /proc/kallsyms, which takes some 40 ms.
+//!
+//! The event is one of a CPU, on which the thread stays meanwhile. An event of a task would make each
+//! context switch of the machine a seventh longer, from its start to a second after its end: the time
+//! after which the kernel removes its hooks of such events (`perf_sched_delayed` in kernel/events/core.c).
 
 use std::fs::File;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::os::code_mapping::LoadedCode;
 use crate::perf::plan::CommonAttr;
@@ -9,8 +15,37 @@ use crate::perf::record::{self, KernelRecord, SampleLayout};
 use crate::perf::ring_cursor::RingCursor;
 use crate::sys::{self, EventTarget, Ring};
 
-/// An event that reports the code that this thread loads.
+/// The calling thread on one CPU, until this is dropped.
+struct OnOneCpu {
+    cpu: usize,
+    allowed: CpuSet,
+}
+
+impl OnOneCpu {
+    /// Keeps the thread on its CPU. None if the machine has more of them than a set.
+    fn stay() -> Option<Self> {
+        let allowed = sched_getaffinity(None).ok()?;
+        let cpu = sched_getcpu();
+        let mut one = CpuSet::new();
+        if cpu >= CpuSet::MAX_CPU {
+            return None;
+        }
+        one.set(cpu);
+        sched_setaffinity(None, &one).ok()?;
+        Some(OnOneCpu { cpu, allowed })
+    }
+}
+
+impl Drop for OnOneCpu {
+    fn drop(&mut self) {
+        // It fails if all its CPUs went offline; the kernel has chosen others then.
+        let _ = sched_setaffinity(None, &self.allowed);
+    }
+}
+
+/// An event that reports the code that this thread loads. The thread stays on its CPU.
 pub(crate) struct CodeListener {
+    _place: OnOneCpu,
     ring: RingCursor,
     /// The ring has records as long as it is open.
     _event: File,
@@ -19,9 +54,11 @@ pub(crate) struct CodeListener {
 impl CodeListener {
     /// Opens the event. None if the kernel or these rights do not allow it.
     pub(crate) fn open(common: &CommonAttr) -> Option<Self> {
-        let event = sys::perf_event_open(&common.code_attr(), EventTarget::Task(0), -1).ok()?;
+        let place = OnOneCpu::stay()?;
+        let (attr, cpu) = (common.code_attr(), i32::try_from(place.cpu).ok()?);
+        let event = sys::perf_event_open(&attr, EventTarget::AllTasks, cpu).ok()?;
         let ring = RingCursor::new(Ring::map(&event, sys::page_size()).ok()?);
-        Some(Self { ring, _event: event })
+        Some(Self { _place: place, ring, _event: event })
     }
 
     /// Returns the code that was loaded since.
