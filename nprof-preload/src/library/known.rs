@@ -6,20 +6,18 @@ use core::sync::atomic::fence;
 
 use super::process::Ring;
 use super::stack::Copy;
-use super::thread::Thread;
 use crate::protocol::{MEMO_WAYS, MEMO_WORDS, Registers, StackMemo, first_of_set};
 use crate::sampling::Sample;
 
 /// Returns the number of the stack of a sample, of which `copy` would be recorded; None if the recorder does not know
 /// it. A record of a known stack states no weight, so that every event must be recorded.
 pub(super) fn number(
-    thread: &Thread,
     ring: &Ring,
     copy: &Copy,
     sample: Sample,
     registers: &Registers,
 ) -> Option<u32> {
-    let end = copy.readable_end(thread).filter(|_| sample.period == 1)?;
+    let end = copy.readable_end().filter(|_| sample.period == 1)?;
     let memos = ring.memos()?;
     let first = first_of_set(registers.ip, registers.sp);
     memos[first..first + MEMO_WAYS].iter().find_map(|memo| matches(memo, registers, end))

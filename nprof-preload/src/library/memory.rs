@@ -41,7 +41,7 @@ fn record(
     registers: &Registers,
 ) {
     let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
-    let known = known::number(thread, ring, &copy, sample, registers);
+    let known = known::number(ring, &copy, sample, registers);
     let content = match known {
         Some(_) => 8 * Repeated::WORDS,
         None => 8 * Allocated::WORDS + copy.bytes,
