@@ -1,7 +1,8 @@
-//! One bit for each 16 bytes of the address space: set if a sampled block begins there.
+//! One bit for each 8 bytes of the address space: set if a sampled block begins there. glibc and musl align blocks to
+//! 16 bytes, but jemalloc, tcmalloc and mimalloc align those of at most 8 bytes to 8.
 //!
 //! free(3) must know at once whether a block was sampled, without a lock and without a false answer. A top table
-//! has one entry for each GiB; its leaves have 8 MiB of address space each, of which the kernel provides the pages
+//! has one entry for each GiB; its leaves have 16 MiB of address space each, of which the kernel provides the pages
 //! around sampled blocks. Reading other pages maps the kernel's page of zeros.
 #![allow(unsafe_code)]
 
@@ -14,7 +15,7 @@ use super::sys;
 /// The entries of the top table: a GiB each of the user addresses.
 const TOP_ENTRIES: usize = 1 << (ADDRESS_BITS - 30);
 /// The size of a leaf in bytes.
-const LEAF_BYTES: usize = 1 << 23;
+const LEAF_BYTES: usize = 1 << 24;
 
 /// The leaves. The hook of free(3) reads it in assembly.
 pub(super) static TOP: [AtomicPtr<AtomicU32>; TOP_ENTRIES] =
@@ -33,7 +34,7 @@ impl Bit {
     fn of(pointer: usize) -> Option<Self> {
         let address = pointer & (usize::MAX >> (usize::BITS - POINTER_BITS));
         let top = address >> 30;
-        let bit = (address >> 4) & ((1 << 26) - 1);
+        let bit = (address >> 3) & ((1 << 27) - 1);
         (top < TOP_ENTRIES).then_some(Bit { top, word: bit / 32, mask: 1 << (bit % 32) })
     }
 
@@ -92,8 +93,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_of_different_blocks_differ(first in 0..1_usize << 43, second in 0..1_usize << 43) {
-            let (one, other) = (Bit::of(first << 4), Bit::of(second << 4));
+        fn bits_of_different_blocks_differ(first in 0..1_usize << 44, second in 0..1_usize << 44) {
+            let (one, other) = (Bit::of(first << 3), Bit::of(second << 3));
             prop_assert!(one.is_some());
             prop_assert_eq!(one == other, first == second);
         }
@@ -116,7 +117,7 @@ mod tests {
         assert!(!unmark(address));
         assert!(prepare(address));
         mark(address);
-        assert!(!unmark(address + 16));
+        assert!(!unmark(address + 8));
         assert!(unmark(address));
         assert!(!unmark(address));
     }

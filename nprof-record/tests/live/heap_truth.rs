@@ -195,3 +195,33 @@ fn peak_is_that_of_massif() {
     let heap = recorded(&directory, &program, &["-e", "heap:1"]);
     assert_eq!((heap.weight("heap.peak", ""), heap.weight("heap.live", "")), (peak, 0));
 }
+
+/// Other allocators align blocks of at most 8 bytes to 8.
+#[test]
+fn released_neighbours_of_eight_bytes_are_not_live() {
+    let directory = Directory::new("heap-eight-bytes");
+    let source = "
+        #include <stdlib.h>
+        static void *blocks[20000];
+        int main(void) {
+            for (int i = 0; i < 20000; i++) blocks[i] = malloc(i % 8 + 1);
+            for (int i = 0; i < 20000; i += 2) free(blocks[i]);
+            for (int i = 1; i < 20000; i += 2) free(blocks[i]);
+            return 0;
+        }";
+    let mut found = 0;
+    for name in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2.0"] {
+        let places = ["x86_64", "aarch64"].map(|arch| format!("/usr/lib/{arch}-linux-gnu/{name}"));
+        let is_there = |path: &String| fs::exists(path).is_ok_and(|exists| exists);
+        let Some(path) = places.into_iter().find(is_there) else { continue };
+        let options = ["-O1", "-fno-builtin", "-Wl,--no-as-needed", &path];
+        let Some(program) = directory.compile("gcc", source, &options) else { return };
+        found += 1;
+        let heap = recorded(&directory, &program, &["-e", "heap:1"]);
+        assert_eq!(heap.of("heap.alloc", "main").samples, 20_000, "{name}");
+        assert_eq!(heap.of("heap.live", "main").samples, 0, "{name}");
+    }
+    if found == 0 {
+        eprintln!("SKIPPED: no other allocator");
+    }
+}

@@ -395,7 +395,7 @@ macro_rules! check_and_free {
             "je 2f",
             "mov eax, edi",
             "and eax, 0x3fffffff",
-            "shr eax, 4",
+            "shr eax, 3",
             "mov r8d, eax",
             "shr r8d, 5",
             "mov ecx, dword ptr [rcx + 4 * r8]",
