@@ -5,15 +5,26 @@
 //! 1/R, so that the expected number of points is `size / R`, for sums of bytes and for counts. An allocation of at
 //! least R bytes is always recorded, with its exact size, and takes no part in the division.
 
+/// The least bytes of a part of a period, after which a thread looks whether the wanted period is shorter by now.
+const PART_MIN: u64 = 64 << 10;
+
+/// The most parts of a period, as a power of two: a large allocation steps through them.
+const PARTS_BITS: u32 = 10;
+
 /// The state of one thread's sampling.
+///
+/// The thread goes from stop to stop: the point of the period, the ends of its parts, which all but the first have the
+/// same length, and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sampler {
-    /// The bytes up to and including the next point or the end of the period. The hooks subtract the size of each
-    /// allocation; `take` must be called when the rest is not positive. At most R, so that an allocation of R bytes
-    /// always leads to `take`; 0 if every allocation is recorded.
+    /// The bytes up to and including the next stop. The hooks subtract the size of each allocation; `take` must be
+    /// called when the rest is not positive. At most R, so that an allocation of R bytes always leads to `take`; 0 if
+    /// every allocation is recorded.
     pub(crate) remaining: i64,
-    /// The bytes from the point to the end of the period; negative if the point is passed.
-    pub(crate) after_point: i64,
+    /// The bytes from the stop to the point; negative if the point is passed.
+    pub(crate) to_point: i64,
+    /// The bytes from the stop to the end of the period.
+    pub(crate) to_end: u64,
     /// R; 0 before the first call of `take`.
     pub(crate) period: u64,
 }
@@ -31,8 +42,8 @@ pub(crate) struct Sample {
 
 impl Sampler {
     /// Decides about an allocation of `size` bytes, which `remaining` already lacks. `period` is the wanted period,
-    /// at least 1: a new one takes effect at the end of the present period, since a period without a rest would
-    /// have more points than its bytes.
+    /// at least 1: a longer one takes effect at the end of the present period, since a period without a rest would
+    /// have more points than its bytes, and a shorter one at the end of a part.
     pub(crate) fn take(
         &mut self,
         size: u64,
@@ -40,10 +51,10 @@ impl Sampler {
         random: &mut impl FnMut() -> u64,
     ) -> Option<Sample> {
         if self.period == 0 {
-            *self = Sampler { remaining: -(size as i64), after_point: -1, period };
+            *self = Sampler { remaining: -(size as i64), to_point: -1, to_end: 0, period };
         }
         if self.period == 1 && period == 1 {
-            (self.remaining, self.after_point) = (0, -1);
+            *self = Sampler { remaining: 0, to_point: -1, to_end: 0, period };
             let count = size.min(u64::from(u32::MAX)) as u32;
             return Some(Sample { count, weight: size, period });
         }
@@ -54,9 +65,7 @@ impl Sampler {
             let count =
                 (size / current).saturating_add(u64::from(more)).min(u64::from(u32::MAX)) as u32;
             if current == 1 {
-                self.remaining = 0;
-                self.after_point = -1;
-                self.period = period;
+                *self = Sampler { remaining: 0, to_point: -1, to_end: 0, period };
             }
             self.settle(period, random);
             return Some(Sample { count, weight: size, period: current });
@@ -65,29 +74,49 @@ impl Sampler {
         (points.count > 0).then_some(points)
     }
 
-    /// Moves on to the next point or end of a period after the allocation; returns the points in it.
+    /// Moves on to the next stop after the allocation; returns the points in it.
+    ///
+    /// A thread that waited for the end of a long period would miss all that it allocates until then. The ends of parts
+    /// are where they are wherever the point is, so that a period that ends there has `bytes / R` points in expectation,
+    /// too.
     fn settle(&mut self, period: u64, random: &mut impl FnMut() -> u64) -> Sample {
         let mut points = Sample { count: 0, weight: 0, period: self.period };
         while self.remaining <= 0 {
-            if self.after_point >= 0 {
+            if self.to_point == 0 {
                 points.count = points.count.saturating_add(1);
                 points.weight += self.period;
                 points.period = self.period;
-                self.remaining += self.after_point;
-                self.after_point = -1;
-            } else {
+                self.to_point = -1;
+            }
+            let is_end_of_part = self.to_end.is_multiple_of(part(self.period));
+            if self.to_end == 0 || is_end_of_part && period < self.period {
                 self.period = period;
                 if period == 1 {
-                    self.remaining = 0;
+                    *self = Sampler { remaining: 0, to_point: -1, to_end: 0, period };
                     break;
                 }
-                let point = below(period, random()) as i64 + 1;
-                self.remaining += point;
-                self.after_point = period as i64 - point;
+                self.to_point = below(period, random()) as i64 + 1;
+                self.to_end = period;
+            }
+            let part = part(self.period);
+            let rest = self.to_end % part;
+            let mut to_stop = if rest == 0 { part } else { rest };
+            if self.to_point > 0 {
+                to_stop = to_stop.min(self.to_point as u64);
+            }
+            self.remaining += to_stop as i64;
+            self.to_end -= to_stop;
+            if self.to_point > 0 {
+                self.to_point -= to_stop as i64;
             }
         }
         points
     }
+}
+
+/// Returns the bytes of a part of a period.
+fn part(period: u64) -> u64 {
+    PART_MIN.max(period >> PARTS_BITS)
 }
 
 /// Returns a number below `limit` from 64 random bits.
@@ -263,6 +292,68 @@ mod tests {
 
     fn gcd(one: usize, other: usize) -> usize {
         if other == 0 { one } else { gcd(other, one % other) }
+    }
+
+    /// Allocates 4000 blocks with a long period, then others with a short one; returns the weight of the latter.
+    fn weight_after_burst(sizes: &[u64], seed: u64) -> u64 {
+        let mut state = seed;
+        let mut random = || {
+            let (next, bits) = next_random(state);
+            state = next;
+            bits
+        };
+        let mut sampler = Sampler::default();
+        let mut weight_of = |sizes: &[u64], period| {
+            let mut weight = 0;
+            for &size in sizes {
+                sampler.remaining -= size as i64;
+                if sampler.remaining <= 0 {
+                    weight += sampler.take(size, period, &mut random).map_or(0, |it| it.weight);
+                }
+            }
+            weight
+        };
+        weight_of(&[65_536; 4000], 1 << 28);
+        weight_of(sizes, 4096)
+    }
+
+    #[test]
+    fn shorter_period_takes_effect_within_a_part() {
+        for seed in 0..100 {
+            let weight = weight_after_burst(&[1 << 20; 50], seed);
+            // The point of the period may be in its last part.
+            let missed = part(1 << 28) + 4096;
+            assert!(weight.abs_diff(50 << 20) <= missed || weight >= 1 << 28, "{weight}");
+            let weight = weight_after_burst(&[100; 100_000], seed);
+            assert!(weight.abs_diff(10_000_000) <= missed || weight >= 1 << 28, "{weight}");
+        }
+    }
+
+    /// The sum of 40,000 runs has a standard error of 0.4 %.
+    #[test]
+    fn end_of_period_at_a_part_keeps_the_mean() {
+        let (mut weight, mut bytes) = (0.0, 0.0);
+        let mut state = 5;
+        let mut random = || {
+            let (next, bits) = next_random(state);
+            state = next;
+            bits
+        };
+        for run in 0..40_000_u64 {
+            let mut sampler = Sampler::default();
+            for step in 0..60 {
+                let size = 1 + (run + step * 7919) % 20_000;
+                let period = if step < 10 + run % 40 { 1 << 20 } else { 1 << 16 };
+                sampler.remaining -= size as i64;
+                bytes += size as f64;
+                if sampler.remaining <= 0
+                    && let Some(sample) = sampler.take(size, period, &mut random)
+                {
+                    weight += sample.weight as f64;
+                }
+            }
+        }
+        assert!((weight / bytes - 1.0_f64).abs() < 0.02, "{weight} instead of {bytes}");
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub(super) fn choose(
     }
     let mut sampler = Sampler {
         remaining: remaining.load(Relaxed),
-        after_point: period.after_point.load(Relaxed),
+        to_point: period.to_point.load(Relaxed),
+        to_end: period.to_end.load(Relaxed),
         period: period.length.load(Relaxed),
     };
     let mut random = || {
@@ -46,7 +47,8 @@ pub(super) fn choose(
     };
     let sample = sampler.take(size, wanted, &mut random);
     remaining.store(sampler.remaining, Relaxed);
-    period.after_point.store(sampler.after_point, Relaxed);
+    period.to_point.store(sampler.to_point, Relaxed);
+    period.to_end.store(sampler.to_end, Relaxed);
     period.length.store(sampler.period, Relaxed);
     Some((ring, sample?))
 }

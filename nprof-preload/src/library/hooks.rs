@@ -10,8 +10,8 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::arch::{
-    capture_and_call, check_and_free, count_and_allocate, count_call, resolve_and_jump,
-    sample_and_return,
+    capture_and_call, check_and_free, count_and_allocate, count_call, note_and_load,
+    resolve_and_jump, sample_and_return,
 };
 use super::thread::Thread;
 use super::{calls, descriptors, memory, shadow, symbols};
@@ -103,6 +103,8 @@ pub(super) type Target = AtomicPtr<c_void>;
 static NEXT_MALLOC: Target = Target::new(resolve_malloc as *mut c_void);
 /// The next free.
 static NEXT_FREE: Target = Target::new(resolve_free as *mut c_void);
+/// The next dlopen.
+static NEXT_DLOPEN: Target = Target::new(resolve_dlopen as *mut c_void);
 
 /// malloc(3). A failed allocation of less than the rest is counted, too: it ends the program, or is rare.
 #[cfg_attr(preloaded, unsafe(no_mangle))]
@@ -124,6 +126,13 @@ pub(super) unsafe extern "C" fn free() {
     check_and_free!(shadow::TOP, memory::freed, NEXT_FREE)
 }
 
+/// dlopen(3).
+#[cfg_attr(preloaded, unsafe(no_mangle))]
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn dlopen() {
+    note_and_load!(NEXT_DLOPEN, memory::bound_deeply)
+}
+
 #[unsafe(naked)]
 unsafe extern "C" fn resolve_malloc() {
     resolve_and_jump!(find_malloc)
@@ -134,12 +143,21 @@ unsafe extern "C" fn resolve_free() {
     resolve_and_jump!(find_free)
 }
 
+#[unsafe(naked)]
+unsafe extern "C" fn resolve_dlopen() {
+    resolve_and_jump!(find_dlopen)
+}
+
 unsafe extern "C" fn find_malloc() -> *mut c_void {
     find(&NEXT_MALLOC, c"malloc")
 }
 
 unsafe extern "C" fn find_free() -> *mut c_void {
     find(&NEXT_FREE, c"free")
+}
+
+unsafe extern "C" fn find_dlopen() -> *mut c_void {
+    find(&NEXT_DLOPEN, c"dlopen")
 }
 
 /// Defines the functions that compilers call at the entry of an instrumented function.
@@ -199,6 +217,7 @@ pub(super) fn find_all() {
     unsafe {
         find_malloc();
         find_free();
+        find_dlopen();
     }
 }
 

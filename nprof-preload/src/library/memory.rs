@@ -118,6 +118,16 @@ fn write_free(thread: &Thread, pointer: usize, kind: Kind, caller: Caller) {
     slot.commit(kind);
 }
 
+/// Notes that a library is loaded that will not call the hooks.
+pub(super) unsafe extern "C" fn bound_deeply() {
+    let thread = thread::current();
+    thread.enter();
+    if let Some(ring) = process::ring(thread) {
+        ring.header().deep_bindings.fetch_add(1, Relaxed);
+    }
+    thread.leave();
+}
+
 /// Begins to watch for inner hooks: the next definition may call a function that is hooked as well.
 fn begin_outer(thread: &Thread) -> i64 {
     thread.recorded.store(0, Relaxed);

@@ -52,8 +52,10 @@ pub(super) struct Thread {
 /// The present period of a thread's events.
 #[repr(C)]
 pub(super) struct Period {
-    /// `Sampler::after_point`.
-    pub(super) after_point: AtomicI64,
+    /// `Sampler::to_point`.
+    pub(super) to_point: AtomicI64,
+    /// `Sampler::to_end`.
+    pub(super) to_end: AtomicU64,
     /// `Sampler::period`.
     pub(super) length: AtomicU64,
 }

@@ -72,6 +72,9 @@ pub struct RingHeader {
     pub lost_calls: AtomicU64,
     /// The number of records of descriptors that found no room.
     pub lost_others: AtomicU64,
+    /// The number of calls of dlopen(3) with RTLD_DEEPBIND: the library that it loads calls the C library's functions
+    /// in place of the hooks.
+    pub deep_bindings: AtomicU64,
     /// The recorder increments it after it has made room, if `waiters` is not 0, and wakes all waiters of its
     /// futex.
     pub room: Line<AtomicU32>,

@@ -262,6 +262,11 @@ impl Ring {
         }
     }
 
+    /// Returns the number of calls of dlopen(3) with RTLD_DEEPBIND.
+    pub fn deep_bindings(&self) -> u64 {
+        self.header().deep_bindings.load(Relaxed)
+    }
+
     /// Returns the header of the record at a position, a multiple of [`ALIGNMENT`].
     fn record_header(&self, position: u64) -> &RecordHeader {
         let offset = (position & (self.data_bytes - 1)) as usize;

@@ -5,7 +5,9 @@ use anyhow::bail;
 use crate::cli::args::Args;
 use crate::cli::message::print_message;
 use crate::cli::target::Target;
-use crate::event::{self, Catalog, CpuMode, EventRate, EventSpec, StackMode, WeightField};
+use crate::event::{
+    self, Catalog, CpuMode, EventRate, EventSpec, PreloadPlan, StackMode, WeightField,
+};
 use crate::os::load;
 use crate::os::machine;
 use crate::perf::open::Kernel;
@@ -19,6 +21,7 @@ pub(crate) fn plan(
     calls: Option<CpuMode>,
     kernel: &Kernel<'_>,
     cpus: &[u32],
+    preload: Option<&PreloadPlan>,
 ) -> anyhow::Result<Plan> {
     let mut request = request(args, specs, target, calls)?;
     let setting = machine::sysctl("kernel/perf_event_max_sample_rate");
@@ -76,7 +79,9 @@ pub(crate) fn plan(
             ));
         }
     }
-    if args.frequency.is_some() && request.events.iter().zip(&plan.events).all(is_without_frequency)
+    if args.frequency.is_some()
+        && request.events.iter().zip(&plan.events).all(is_without_frequency)
+        && preload.is_none_or(|preload| !preload.is_adapted())
     {
         print_message("-F is not used: each event has a period of its own");
     }

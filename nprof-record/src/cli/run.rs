@@ -18,7 +18,7 @@ use crate::cli::plan::plan;
 use crate::cli::preload::Preload;
 use crate::cli::target::Target;
 use crate::cli::waiting::{load_tracer, wait_state};
-use crate::event::{CpuMode, EventSpec, PreloadPlan, PreloadedEvent, Subject};
+use crate::event::{CpuMode, EventSpec, PreloadPeriod, PreloadPlan, PreloadedEvent, Subject};
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::machine;
@@ -75,8 +75,8 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         let name = PreloadedEvent::HeapSnapshot.name().to_owned();
         specs.push(EventSpec { name, ..EventSpec::default() });
     }
-    let preload =
-        PreloadPlan::split(&mut specs).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+    let preload = PreloadPlan::split(&mut specs, PreloadPeriod::of_all(args.count, args.frequency))
+        .map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
     if args.calls.is_some() && preload.as_ref().is_some_and(|plan| plan.has(Subject::Calls)) {
         bail!(
             "-e calls has the calls of functions that the compiler instrumented, --calls those of a list: reports \
@@ -86,7 +86,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let calls = load_calls(args)?;
     let counted = calls.as_ref().map(|calls| calls.list.mode());
     let kernel = Kernel { group: group.as_ref() };
-    let mut plan = plan(args, &specs, &target, counted, &kernel, &cpus)?;
+    let mut plan = plan(args, &specs, &target, counted, &kernel, &cpus, preload.as_ref())?;
     let preload = preload.map(|events| Preload::prepare(events, &plan, args)).transpose()?;
     let tracer = load_tracer(args, &mut plan)?;
     let kept = match &args.keep_images {

@@ -13,12 +13,13 @@ pub(crate) enum PreloadPeriod {
     Adaptive(u64),
 }
 
-/// The samples per second and process to which the distance is adapted.
+/// The samples per second and process to which the distance is adapted, unless another frequency is requested.
 const SAMPLES_PER_SECOND: u64 = 1000;
 
 impl PreloadPeriod {
-    fn new(requested: Option<u64>) -> Self {
-        requested.map_or(Self::Adaptive(SAMPLES_PER_SECOND), Self::Fixed)
+    /// Returns that of events without a period of their own, given a requested period and frequency of all events.
+    pub(crate) fn of_all(period: Option<u64>, frequency: Option<u64>) -> Self {
+        period.map_or(Self::Adaptive(frequency.unwrap_or(SAMPLES_PER_SECOND)), Self::Fixed)
     }
 
     /// Returns the distance with which a process starts; `first` if it is adapted.
@@ -48,12 +49,16 @@ pub(crate) struct PreloadPlan {
 }
 
 impl PreloadPlan {
-    /// Splits the requested events of the library from `specs`. None if there are none.
+    /// Splits the requested events of the library from `specs`. Those without a period have that of all events. None if
+    /// there are none.
     ///
     /// # Errors
     ///
     /// If they have modifiers or several periods, with the remedy.
-    pub(crate) fn split(specs: &mut Vec<EventSpec>) -> Result<Option<Self>, String> {
+    pub(crate) fn split(
+        specs: &mut Vec<EventSpec>,
+        of_all: PreloadPeriod,
+    ) -> Result<Option<Self>, String> {
         let is_preloaded = |spec: &mut EventSpec| PreloadedEvent::find(&spec.name).is_some();
         let own: Vec<_> = specs.extract_if(.., is_preloaded).collect();
         let (mut heap_period, mut call_period) = (None, None);
@@ -84,7 +89,8 @@ impl PreloadPlan {
                 events.push((event, EventId::NONE));
             }
         }
-        let [heap_period, call_period] = [heap_period, call_period].map(PreloadPeriod::new);
+        let [heap_period, call_period] =
+            [heap_period, call_period].map(|period| period.map_or(of_all, PreloadPeriod::Fixed));
         Ok((!events.is_empty()).then_some(Self { events, heap_period, call_period }))
     }
 
@@ -122,14 +128,23 @@ impl PreloadPlan {
         self.events.iter().all(|(event, _)| event.subject() == Subject::Calls)
     }
 
+    /// True if the distance of an event's samples is adapted to a frequency.
+    pub(crate) fn is_adapted(&self) -> bool {
+        let periods = [(Subject::Heap, self.heap_period), (Subject::Calls, self.call_period)];
+        periods.iter().any(|&(of, period)| self.has(of) && period.samples_per_second().is_some())
+    }
+
     /// Returns its events in messages.
     pub(crate) fn description(&self) -> &'static str {
-        if self.has_calls_only() {
-            "calls"
-        } else if self.has(Subject::Calls) {
-            "heap and fd events and calls"
-        } else {
-            "heap and fd events"
+        let has = [Subject::Heap, Subject::Descriptors, Subject::Calls].map(|of| self.has(of));
+        match has {
+            [true, true, true] => "heap and fd events and calls",
+            [true, false, true] => "heap events and calls",
+            [false, true, true] => "fd events and calls",
+            [true, true, false] => "heap and fd events",
+            [true, false, false] => "heap events",
+            [false, true, false] => "fd events",
+            [false, false, _] => "calls",
         }
     }
 }
@@ -141,7 +156,7 @@ mod tests {
     fn split(texts: &[&str]) -> Result<(Option<PreloadPlan>, Vec<String>), String> {
         let parsed: Vec<_> = texts.iter().map(|text| EventSpec::parse(text).expect(text)).collect();
         let mut specs = EventSpec::expanded_all(&parsed)?;
-        let plan = PreloadPlan::split(&mut specs)?;
+        let plan = PreloadPlan::split(&mut specs, PreloadPeriod::of_all(None, None))?;
         Ok((plan, specs.into_iter().map(|spec| spec.name).collect()))
     }
 
@@ -170,6 +185,18 @@ mod tests {
         let plan = plan.expect("an event");
         assert_eq!(plan.call_period, PreloadPeriod::Adaptive(SAMPLES_PER_SECOND));
         assert!(plan.has_calls_only());
+    }
+
+    #[test]
+    fn events_without_a_period_have_that_of_all() {
+        let specs = ["heap.alloc", "calls:7"].map(|text| EventSpec::parse(text).expect("valid"));
+        let split = |period, frequency| {
+            let of_all = PreloadPeriod::of_all(period, frequency);
+            PreloadPlan::split(&mut specs.to_vec(), of_all).expect("valid").expect("events")
+        };
+        assert_eq!(split(Some(4096), None).heap_period, PreloadPeriod::Fixed(4096));
+        assert_eq!(split(Some(4096), None).call_period, PreloadPeriod::Fixed(7));
+        assert_eq!(split(None, Some(99)).heap_period, PreloadPeriod::Adaptive(99));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(crate) enum PreloadContent<'a> {
     Started(Hello, Option<Memos>),
     /// The library has written a record.
     Written(Content<'a>),
+    /// It has loaded a library that does not call the hooks (RTLD_DEEPBIND).
+    BoundDeeply,
     /// The process has exited, or has executed another image.
     Ended,
 }

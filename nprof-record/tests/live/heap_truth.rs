@@ -225,3 +225,49 @@ fn released_neighbours_of_eight_bytes_are_not_live() {
         eprintln!("SKIPPED: no other allocator");
     }
 }
+
+/// A burst of 900 MB must not hide the 88 MB that stay, which come right after it.
+#[test]
+fn adapted_period_finds_what_stays_after_a_burst() {
+    let directory = Directory::new("heap-burst");
+    let source = "
+        #include <stdlib.h>
+        #include <unistd.h>
+        static void *volatile sink, *kept[400000];
+        __attribute__((noinline)) static void churn(void) {
+            for (int i = 0; i < 300000; i++) { sink = malloc(3000); free(sink); }
+        }
+        __attribute__((noinline)) static void keep(void) {
+            for (int i = 0; i < 50; i++) kept[i] = malloc(1 << 20);
+            for (int i = 50; i < 390000; i++) kept[i] = malloc(100);
+        }
+        int main(void) {
+            churn();
+            usleep(50000);
+            keep();
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    retried(|| {
+        let heap = recorded(&directory, &program, &["-e", "heap"]);
+        let truth = (50_u64 << 20) as f64 + 100.0 * 389_950.0;
+        let found = ["heap.peak", "heap.live"].map(|event| heap.weight(event, "keep") as f64);
+        let is_near = |found: &f64| (found / truth - 1.0).abs() < 0.5;
+        if found.iter().all(is_near) { Ok(()) } else { Err(format!("{found:?} of {truth}")) }
+    });
+}
+
+#[test]
+fn period_of_all_events_is_that_of_memory() {
+    let directory = Directory::new("heap-period");
+    let source = "
+        #include <stdlib.h>
+        int main(void) {
+            for (int i = 0; i < 1000; i++) free(malloc(100));
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap", "-c", "1"]);
+    let found = heap.of("heap.alloc", "main");
+    assert_eq!((found.weight, found.samples), (100_000, 1000));
+}

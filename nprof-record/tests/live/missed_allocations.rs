@@ -25,7 +25,7 @@ fn static_program_is_counted_as_unseen() {
     let file = directory.path("out");
     let output = record(&["-e", "heap", "-o", &file, "--", &program]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let message = "1 process without heap and fd events, the first of program";
+    let message = "1 process without heap events; the first is program";
     assert!(stderr(&output).contains(message), "{}", stderr(&output));
     let end = Stream::from_file(&file).end.expect("an end");
     assert_eq!(end.unseen, Some(1));
@@ -39,7 +39,7 @@ fn program_with_an_environment_of_its_own_is_counted_as_unseen() {
     let command = ["env", "-i", "/bin/sh", "-c", "sleep 0.2; exit 3"];
     let output = record(&[&["-e", "heap", "-o", &file, "--"], &command[..]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    let message = "and those with an environment of their own, do not load the library";
+    let message = "or an environment of their own, do not load the library";
     assert!(stderr(&output).contains(message), "{}", stderr(&output));
     assert!(Stream::from_file(&file).end.expect("an end").unseen >= Some(1));
 }
@@ -109,7 +109,7 @@ fn allocator_in_the_executable_is_counted_and_its_probe_has_the_bytes() {
     let file = directory.path("out");
     let output = record(&["-e", "heap", "-o", &file, "--", &program]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let message = "1 process with an allocator in the executable, the first of program";
+    let message = "1 process with an allocator in the executable; the first is program";
     assert!(stderr(&output).contains(message), "{}", stderr(&output));
     let end = Stream::from_file(&file).end.expect("an end");
     assert_eq!(end.unseen, Some(1));
@@ -120,4 +120,28 @@ fn allocator_in_the_executable_is_counted_and_its_probe_has_the_bytes() {
     }
     let heap = Allocations::read(&file, &program);
     assert_eq!(heap.weight(&probe, "main"), 300_000);
+}
+
+#[test]
+fn library_with_deep_binding_is_reported() {
+    let directory = Directory::new("heap-deep-binding");
+    let library = "#include <stdlib.h>\nvoid take(void *block) { free(block); }";
+    let Some(library) = directory.compile("gcc", library, &["-shared", "-fPIC"]) else { return };
+    let shared = directory.path("deep.so");
+    std::fs::rename(library, &shared).expect("renamed");
+    let source = "
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <stdlib.h>
+        int main(int count, char **words) {
+            void (*take)(void *) = dlsym(dlopen(words[1], RTLD_NOW | RTLD_DEEPBIND), \"take\");
+            take(malloc(100));
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let output = record(&["-e", "heap", "-o", &directory.path("out"), "--", &program, &shared]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let message = "1 process loaded a library with RTLD_DEEPBIND; the first is program: what the library \
+                   allocates is not in heap events";
+    assert!(stderr(&output).contains(message), "{}", stderr(&output));
 }

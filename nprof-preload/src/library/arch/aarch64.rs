@@ -479,6 +479,31 @@ macro_rules! check_and_free {
 }
 pub(in crate::library) use check_and_free;
 
+/// dlopen(3): calls `$noted` if the flags have RTLD_DEEPBIND, and jumps to the next definition, which finds the library
+/// of its caller by the return address.
+macro_rules! note_and_load {
+    ($next:path, $noted:path) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "tbnz w1, #3, 3f",
+            "2: adrp x16, {next}",
+            "ldr x16, [x16, :lo12:{next}]",
+            "br x16",
+            "3:",
+            $crate::library::arch::enter!(),
+            "stp x0, x1, [sp, #-16]!",
+            "bl {noted}",
+            "ldp x0, x1, [sp], #16",
+            $crate::library::arch::leave!(),
+            "b 2b",
+            ".cfi_endproc",
+            next = sym $next,
+            noted = sym $noted,
+        )
+    };
+}
+pub(in crate::library) use note_and_load;
+
 /// The code of a function that saves the arguments of a hook, calls `$resolve`, and jumps to the address that it
 /// returns.
 macro_rules! resolve_and_jump {

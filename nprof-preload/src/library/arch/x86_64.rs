@@ -421,6 +421,31 @@ macro_rules! check_and_free {
 }
 pub(in crate::library) use check_and_free;
 
+/// dlopen(3): calls `$noted` if the flags have RTLD_DEEPBIND, and jumps to the next definition, which finds the library
+/// of its caller by the return address.
+macro_rules! note_and_load {
+    ($next:path, $noted:path) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "test esi, 8",
+            "jne 3f",
+            "2: jmp qword ptr [rip + {next}]",
+            "3: push rdi", ".cfi_adjust_cfa_offset 8",
+            "push rsi", ".cfi_adjust_cfa_offset 8",
+            "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
+            "call {noted}",
+            "add rsp, 8", ".cfi_adjust_cfa_offset -8",
+            "pop rsi", ".cfi_adjust_cfa_offset -8",
+            "pop rdi", ".cfi_adjust_cfa_offset -8",
+            "jmp 2b",
+            ".cfi_endproc",
+            next = sym $next,
+            noted = sym $noted,
+        )
+    };
+}
+pub(in crate::library) use note_and_load;
+
 /// The code of a function that saves the arguments of a hook, calls `$resolve`, and jumps to the address that it
 /// returns.
 macro_rules! resolve_and_jump {

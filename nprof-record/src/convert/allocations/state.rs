@@ -67,6 +67,8 @@ pub(crate) struct Missed {
     pub(crate) unseen: Unseen,
     /// Processes that bring an allocator of their own.
     pub(crate) bypassed: Unseen,
+    /// Processes that have loaded a library that does not call the hooks.
+    pub(crate) bound_deeply: Unseen,
     /// Allocations of which the blocks were not followed.
     pub(crate) unfollowed: u64,
 }
@@ -88,6 +90,8 @@ pub(crate) struct AllocationState {
     unseen: Unseen,
     /// Processes that have loaded it, but bring an allocator of their own.
     pub(crate) bypassed: Unseen,
+    /// Processes that have loaded a library that does not call the hooks.
+    pub(crate) bound_deeply: Unseen,
     /// True for the executables that bring an allocator of their own, by path.
     pub(crate) allocators: FxHashMap<Vec<u8>, bool>,
     /// The processes and the ids in the stream of threads that have exited, by thread id.
@@ -105,6 +109,7 @@ impl AllocationState {
             executed: FxHashMap::default(),
             unseen: Unseen::default(),
             bypassed: Unseen::default(),
+            bound_deeply: Unseen::default(),
             allocators: FxHashMap::default(),
             exited: FxHashMap::default(),
         }
@@ -213,6 +218,11 @@ impl AllocationState {
         self.bypassed.add(executed);
     }
 
+    /// Notes that a process has loaded a library that does not call the hooks.
+    pub(crate) fn note_bound_deeply(&mut self, executed: Executed) {
+        self.bound_deeply.add(executed);
+    }
+
     /// Notes that a process has exited: if its image has not loaded the library by now, it never will.
     pub(crate) fn note_unseen(&mut self, pid: u32) {
         if let Some(executed) = self.executed.remove(&pid) {
@@ -248,10 +258,13 @@ mod tests {
 
     use super::*;
     use crate::convert::allocations::block::Block;
+    use crate::event::PreloadPeriod;
 
     fn state() -> AllocationState {
         let mut specs = vec![crate::event::EventSpec::parse("heap.alloc").expect("a name")];
-        let plan = PreloadPlan::split(&mut specs).expect("valid").expect("an event");
+        let plan = PreloadPlan::split(&mut specs, PreloadPeriod::of_all(None, None))
+            .expect("valid")
+            .expect("an event");
         AllocationState::new(plan)
     }
 

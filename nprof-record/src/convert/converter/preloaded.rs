@@ -63,6 +63,7 @@ impl<S: Sink> Converter<S> {
         let mut missed = Missed {
             unseen: state.unseen(),
             bypassed: state.bypassed.clone(),
+            bound_deeply: state.bound_deeply.clone(),
             unfollowed: state.unfollowed,
         };
         for first in [&mut missed.unseen.first, &mut missed.bypassed.first] {
@@ -106,6 +107,14 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// Counts a process that has loaded a library that does not call the hooks.
+    fn note_bound_deeply(&mut self, pid: u32) {
+        if let Some(state) = &mut self.allocations {
+            let comm = self.tree.task(pid).map(|task| task.comm.clone()).unwrap_or_default();
+            state.note_bound_deeply(Executed { comm, ..Executed::default() });
+        }
+    }
+
     /// Takes a record of a process that has loaded the library.
     pub(super) fn handle_preloaded(&mut self, id: SampleId, record: &PreloadRecord<'_>) {
         let ring = record.ring;
@@ -114,6 +123,7 @@ impl<S: Sink> Converter<S> {
         let id = if is_foreign { SampleId { tid: id.pid, ..id } } else { id };
         match &record.content {
             PreloadContent::Started(hello, memos) => self.start_allocator(id, hello, memos.clone()),
+            PreloadContent::BoundDeeply => self.note_bound_deeply(id.pid),
             PreloadContent::Ended => self.end_allocator(ring, id.time),
             PreloadContent::Written(content) => match content {
                 Content::Allocated(allocated) => self.allocate(id, ring, allocated),

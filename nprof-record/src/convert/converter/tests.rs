@@ -16,7 +16,7 @@ use crate::convert::converter::waiting::WaitSample;
 use crate::convert::dictionary::Dictionary;
 use crate::convert::process_tree::Membership;
 use crate::convert::waits::{self, Random, WaitEvent, WaitState};
-use crate::event::{EventSpec, PreloadPlan};
+use crate::event::{EventSpec, PreloadPeriod, PreloadPlan};
 use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::os::code_mapping::{Identity, Mmap};
 use crate::perf::calls::data::{Call, CallKey};
@@ -408,7 +408,9 @@ fn epoch_defines_live_tasks_again() {
 fn live_blocks_have_their_process_after_an_epoch() {
     let mut converter = converter();
     let mut specs = vec![EventSpec::parse("heap.live").expect("a name")];
-    let plan = PreloadPlan::split(&mut specs).expect("valid").expect("an event");
+    let plan = PreloadPlan::split(&mut specs, PreloadPeriod::of_all(None, None))
+        .expect("valid")
+        .expect("an event");
     converter.set_allocations(AllocationState::new(plan), true);
     let hello = Hello { id: 7, parent_id: 0, started_at_ns: 1, pid: COMMAND, flags: 0, secret: 0 };
     let registers = Registers { ip: 0x1001, sp: 0x8000, ..Registers::default() };
@@ -440,7 +442,9 @@ fn records_that_come_after_the_exit_of_their_thread_are_of_it() {
     const THREAD: u32 = 101;
     let mut converter = converter();
     let mut specs = vec![EventSpec::parse("heap.alloc").expect("a name")];
-    let mut plan = PreloadPlan::split(&mut specs).expect("valid").expect("an event");
+    let mut plan = PreloadPlan::split(&mut specs, PreloadPeriod::of_all(None, None))
+        .expect("valid")
+        .expect("an event");
     plan.number_after(0);
     converter.set_allocations(AllocationState::new(plan), true);
     let fork = KernelRecord::Fork(ids(COMMAND, COMMAND, THREAD));

@@ -41,6 +41,8 @@ pub(super) struct Process {
     /// The time of the next record, not before that of the one before.
     time_ns: u64,
     reported: Losses,
+    /// True if it was reported that it has loaded a library that does not call the hooks.
+    is_bound_deeply: bool,
     heap_rate: Rate,
     call_rate: Rate,
     /// Bytes of the ring that were read before this drain.
@@ -80,6 +82,7 @@ impl Process {
             buffer: Vec::new(),
             time_ns: started_ns,
             reported: Losses::default(),
+            is_bound_deeply: false,
             heap_rate: Rate::since(now_ns, HEAP_PERIOD_MIN),
             call_rate: Rate::since(now_ns, CALL_PERIOD_MIN),
             read_before: 0,
@@ -190,11 +193,9 @@ impl Process {
                 if let Some(record) = Record::parse(kind, &self.buffer) {
                     // Another namespace numbers the threads otherwise.
                     let tid = if self.inner_pid == self.pid { record.tid } else { self.pid };
-                    match record.content {
-                        Content::Allocated(_) | Content::Freed(_) | Content::Kept(_) => {
-                            self.heap_rate.add(1);
-                        }
-                        Content::Called(_) => self.call_rate.add(1),
+                    match &record.content {
+                        Content::Allocated(it) => self.heap_rate.add(it.weight, it.period),
+                        Content::Called(it) => self.call_rate.add(it.weight, it.weight),
                         _ => {}
                     }
                     handle(id(tid), PreloadContent::Written(record.content));
@@ -261,14 +262,27 @@ impl Process {
     ) {
         // Threads that wait need the room before the next distance.
         self.ring.release_room();
-        let adapted = |rate: &mut Rate, before, period: PreloadPeriod| {
-            rate.adapted(now_ns, before, period.samples_per_second()?)
-        };
-        if let Some(period) = adapted(&mut self.heap_rate, self.ring.heap_period(), heap_period) {
+        let (heap_before, call_before) = (self.ring.heap_period(), self.ring.call_period());
+        // A block takes two samples, since it is released, too; the rest is for bursts.
+        let blocks = heap_period.samples_per_second().map(|samples| samples.div_ceil(4));
+        let adapted = |per_second| self.heap_rate.adapted(now_ns, heap_before, per_second);
+        if let Some(period) = blocks.and_then(adapted) {
             self.ring.set_heap_period(period);
         }
-        if let Some(period) = adapted(&mut self.call_rate, self.ring.call_period(), call_period) {
+        let adapted = |per_second| self.call_rate.adapted(now_ns, call_before, per_second);
+        if let Some(period) = call_period.samples_per_second().and_then(adapted) {
             self.ring.set_call_period(period);
+        }
+    }
+
+    /// Reports once that it has loaded a library that does not call the hooks.
+    pub(super) fn report_bound_deeply(&mut self, handler: &mut dyn RecordHandler) {
+        if !self.is_bound_deeply && self.ring.deep_bindings() > 0 {
+            self.is_bound_deeply = true;
+            let id = SampleId { pid: self.pid, tid: self.pid, time: self.time_ns, cpu: NO_CPU };
+            let content = PreloadContent::BoundDeeply;
+            let record = PreloadRecord { ring: self.ring.id(), content };
+            handler.handle_record(id, &KernelRecord::Preloaded(record), EventId::NONE);
         }
     }
 
@@ -323,6 +337,7 @@ mod tests {
             buffer: Vec::new(),
             time_ns: 0,
             reported: Losses::default(),
+            is_bound_deeply: false,
             heap_rate: Rate::default(),
             call_rate: Rate::default(),
             read_before: 0,

@@ -7,20 +7,22 @@ pub(super) const CALL_PERIOD_MIN: u64 = 1;
 /// The largest distance to which it is adapted.
 const PERIOD_MAX: u64 = 1 << 40;
 
-/// The time over which the rate of samples is measured, and the shortest one if there are too many.
-const RATE_WINDOW_NS: u64 = 100_000_000;
-const RATE_WINDOW_MIN_NS: u64 = 5_000_000;
+/// The time in seconds in which what a process has allocated or called loses its weight, by a factor of e. A burst of
+/// some ms then has more samples than the same time later, and what follows it is not measured by its rate alone: a
+/// burst of 0.9 GB in 10 ms takes 2000 samples, and ends with a distance of 4 MiB, a second later 0.5 MiB.
+const MEMORY_S: f64 = 0.5;
 
-/// The largest factor by which the distance of samples grows at a time.
-const GROWTH_MAX: u64 = 16;
+/// The most periods for which a sample counts. A block of many periods takes one sample, however large it is: a reserve
+/// of a TiB must not raise the distance.
+const PERIODS_MAX: u64 = 16;
 
-/// The rate of the samples of a process, of memory or of calls.
+/// The rate of a process, of memory or of calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
-    since_ns: u64,
-    samples: u64,
-    /// Consecutive windows with few samples.
-    quiet: u32,
+    /// The time up to which `amount` was reduced.
+    reduced_ns: u64,
+    /// The bytes or calls that its samples represent, reduced by their age.
+    amount: f64,
     /// The smallest distance.
     least: u64,
 }
@@ -28,12 +30,12 @@ pub(super) struct Rate {
 impl Rate {
     /// Creates the rate of a process that starts at a time, with a smallest distance.
     pub(super) fn since(now_ns: u64, least: u64) -> Self {
-        Self { since_ns: now_ns, least, ..Self::default() }
+        Self { reduced_ns: now_ns, amount: 0.0, least }
     }
 
-    /// Adds samples.
-    pub(super) fn add(&mut self, samples: u64) {
-        self.samples += samples;
+    /// Adds a sample that represents `weight` and was chosen with a distance.
+    pub(super) fn add(&mut self, weight: u64, period: u64) {
+        self.amount += weight.min(period.saturating_mul(PERIODS_MAX)) as f64;
     }
 
     /// Returns the distance of samples after `now_ns`, given the one before. None if it stays.
@@ -43,33 +45,13 @@ impl Rate {
         period: u64,
         samples_per_second: u64,
     ) -> Option<u64> {
-        let elapsed_ns = now_ns.saturating_sub(self.since_ns);
-        let wanted_in = |time_ns: u64| {
-            let wanted = u128::from(samples_per_second) * u128::from(time_ns) / 1_000_000_000;
-            u64::try_from(wanted).unwrap_or(u64::MAX).max(1)
-        };
-        let samples = self.samples;
-        // More than a window allows: threads that allocate gigabytes per second would wait for room in their ring
-        // until its end.
-        let is_burst = samples > 2 * wanted_in(RATE_WINDOW_NS);
-        if elapsed_ns < RATE_WINDOW_NS && !is_burst {
-            return None;
-        }
-        // The first drain of a process may come after microseconds, which say nothing of a second.
-        let wanted = wanted_in(elapsed_ns.max(RATE_WINDOW_MIN_NS));
-        (self.samples, self.since_ns) = (0, now_ns);
-        if samples > wanted {
-            self.quiet = 0;
-            let factor = samples.div_ceil(wanted).next_power_of_two().min(GROWTH_MAX);
-            return Some(period.saturating_mul(factor).min(PERIOD_MAX));
-        }
-        self.quiet = if samples < wanted / 4 { self.quiet + 1 } else { 0 };
-        // A short pause does not mean that the next phase allocates less.
-        if self.quiet < 10 || period <= self.least {
-            return None;
-        }
-        self.quiet = 0;
-        Some((period / 2).max(self.least))
+        let elapsed_s = now_ns.saturating_sub(self.reduced_ns) as f64 * 1e-9;
+        self.reduced_ns = now_ns;
+        self.amount *= (-elapsed_s / MEMORY_S).exp();
+        let wanted = self.amount / (samples_per_second as f64 * MEMORY_S);
+        let wanted = (wanted as u64).max(self.least).min(PERIOD_MAX);
+        let is_near = wanted > period / 4 * 3 && wanted / 5 * 4 < period;
+        (!is_near).then_some(wanted)
     }
 }
 
@@ -77,25 +59,74 @@ impl Rate {
 mod tests {
     use super::*;
 
+    const MS: u64 = 1_000_000;
+    const MIB: u64 = 1 << 20;
+
+    /// Allocates `bytes_per_ms` in small blocks up to a time, sampled by the distance; returns it and the number of
+    /// samples.
+    fn run(
+        rate: &mut Rate,
+        mut period: u64,
+        ms: std::ops::Range<u64>,
+        bytes_per_ms: u64,
+    ) -> (u64, u64) {
+        let (mut rest, mut samples) = (0, 0);
+        for at in ms {
+            rest += bytes_per_ms;
+            // The recorder reads the ring whenever it is half full.
+            while rest >= period {
+                for _ in 0..(rest / period).min(64) {
+                    rate.add(period, period);
+                    rest -= period;
+                    samples += 1;
+                }
+                period = rate.adapted(at * MS, period, 500).unwrap_or(period);
+            }
+            period = rate.adapted(at * MS, period, 500).unwrap_or(period);
+        }
+        (period, samples)
+    }
+
     #[test]
-    fn distance_grows_at_once_and_shrinks_after_a_second() {
-        let least = HEAP_PERIOD_MIN;
-        let mut rate = Rate { samples: 200, least, ..Rate::default() };
-        assert_eq!(rate.adapted(RATE_WINDOW_NS / 2, 4096, 1000), None, "the window is not over");
-        rate.samples = 900;
-        let growth = rate.adapted(RATE_WINDOW_NS / 2, 4096, 1000);
-        assert_eq!(growth, Some(4096 * 16), "18 times too many, and more than in a window");
-        rate = Rate { samples: 900, least, ..Rate::default() };
-        assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), Some(4096 * 16), "9 times too many");
-        assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), None, "it begins again");
-        rate.samples = 101;
-        assert_eq!(rate.adapted(2 * RATE_WINDOW_NS, 4096, 1000), Some(8192), "one too many");
-        for window in 3..12 {
-            assert_eq!(rate.adapted(window * RATE_WINDOW_NS, 65536, 1000), None, "{window}");
+    fn steady_rate_has_the_requested_samples() {
+        for bytes_per_ms in [100 << 10, MIB, 1 << 30] {
+            let mut rate = Rate::since(0, HEAP_PERIOD_MIN);
+            let (period, first) = run(&mut rate, 64 << 10, 0..3000, bytes_per_ms);
+            let (_, samples) = run(&mut rate, period, 3000..13_000, bytes_per_ms);
+            assert!((4000..7000).contains(&samples), "{samples} in 10 s of {bytes_per_ms}");
+            assert!(first < 9000, "{first}");
         }
-        assert_eq!(rate.adapted(12 * RATE_WINDOW_NS, 65536, 1000), Some(32768));
-        for window in 13..40 {
-            assert_eq!(rate.adapted(window * RATE_WINDOW_NS, least, 1000), None, "{window}");
+    }
+
+    #[test]
+    fn distance_recovers_after_a_burst() {
+        let mut rate = Rate::since(0, HEAP_PERIOD_MIN);
+        let (period, samples) = run(&mut rate, 64 << 10, 0..10, 90 * MIB);
+        assert!((MIB..8 * MIB).contains(&period), "{period}");
+        assert!(samples < 2500, "{samples}");
+        let (period, _) = run(&mut rate, period, 10..1010, 0);
+        assert!(period < MIB, "{period}");
+        assert!(run(&mut rate, period, 1010..5000, 0).0 < 5000);
+    }
+
+    #[test]
+    fn distance_follows_the_size_of_blocks_that_are_recorded_exactly() {
+        let (mut rate, mut period) = (Rate::since(0, HEAP_PERIOD_MIN), HEAP_PERIOD_MIN);
+        let mut samples = 0;
+        for at in 0..2000 {
+            // Ten blocks of a MiB in each ms.
+            let number = if period <= MIB { 10 } else { 10 * MIB / period };
+            (0..number).for_each(|_| rate.add(period.max(MIB), period));
+            samples += number;
+            period = rate.adapted(at * MS, period, 500).unwrap_or(period);
         }
+        assert!(period > 8 * MIB && samples < 4000, "{period} {samples}");
+    }
+
+    #[test]
+    fn block_of_a_tebibyte_leaves_the_distance() {
+        let mut rate = Rate::since(0, HEAP_PERIOD_MIN);
+        rate.add(1 << 40, HEAP_PERIOD_MIN);
+        assert_eq!(rate.adapted(MS, HEAP_PERIOD_MIN, 500), None);
     }
 }

@@ -29,7 +29,7 @@ impl Summary {
                 if has_calls_only { "calls:1000" } else { "heap:1m" }
             ));
         }
-        let Missed { unseen, bypassed, unfollowed } = &self.missed;
+        let Missed { unseen, bypassed, bound_deeply, unfollowed } = &self.missed;
         if *unfollowed > 0 {
             warnings.push(format!(
                 "{unfollowed} allocations are not in heap.free, heap.live and heap.peak: more than \
@@ -38,24 +38,32 @@ impl Summary {
         }
         if unseen.processes > 0 {
             warnings.push(format!(
-                "{} without {events}, the first of {}: static and set-user-ID programs, and those with \
-                 an environment of their own, do not load the library; {}",
+                "{} without {events}; the first is {}: static, set-user-ID and 32-bit programs, and those with \
+                 another network namespace or an environment of their own, do not load the library; {}",
                 processes(unseen),
                 name(&unseen.first),
                 if has_calls_only {
                     "count calls with --calls".to_owned()
                 } else {
-                    format!("weigh a probe instead, such as {}", probe(&unseen.first))
+                    format!("weigh a probe instead, as root, such as {}", probe(&unseen.first))
                 }
             ));
         }
         if bypassed.processes > 0 {
             warnings.push(format!(
-                "{} with an allocator in the executable, the first of {}: its blocks are not in heap \
-                 events; weigh a probe instead, such as {}",
+                "{} with an allocator in the executable; the first is {}: its blocks are not in heap \
+                 events; weigh a probe instead, as root, such as {}",
                 processes(bypassed),
                 name(&bypassed.first),
                 probe(&bypassed.first)
+            ));
+        }
+        if bound_deeply.processes > 0 {
+            warnings.push(format!(
+                "{} loaded a library with RTLD_DEEPBIND; the first is {}: what the library allocates is not in \
+                 {events}, and blocks that it frees for others look live",
+                processes(bound_deeply),
+                name(&bound_deeply.first)
             ));
         }
         warnings

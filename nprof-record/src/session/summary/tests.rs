@@ -1,6 +1,6 @@
 use super::*;
 use crate::convert::allocations::state::Unseen;
-use crate::event::EventSpec;
+use crate::event::{EventSpec, PreloadPeriod};
 
 fn summary() -> Summary {
     Summary {
@@ -17,7 +17,10 @@ fn summary() -> Summary {
 /// Returns the plan of an event of the preloaded library.
 fn plan(event: &str) -> PreloadPlan {
     let specs = EventSpec::expanded_all(&[EventSpec::parse(event).expect("a name")]);
-    PreloadPlan::split(&mut specs.expect("a group or an event")).expect("valid").expect("an event")
+    let mut specs = specs.expect("a group or an event");
+    PreloadPlan::split(&mut specs, PreloadPeriod::of_all(None, None))
+        .expect("valid")
+        .expect("an event")
 }
 
 #[test]
@@ -28,7 +31,7 @@ fn program_without_instrumented_functions_is_explained() {
     let summary = Summary { preloaded, has_no_calls: true, missed, ..summary() };
     let [calls, unseen] = &summary.warnings()[..] else { panic!("{:?}", summary.warnings()) };
     assert!(calls.contains("compile it with -finstrument-functions or -pg"), "{calls}");
-    assert!(unseen.starts_with("2 processes without calls,"), "{unseen}");
+    assert!(unseen.starts_with("2 processes without calls;"), "{unseen}");
     assert!(unseen.ends_with("count calls with --calls"), "{unseen}");
 }
 
