@@ -1,7 +1,7 @@
 //! The target of a recording: finds the processes, cgroup or command of the command line.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, bail};
@@ -92,6 +92,9 @@ impl Target {
         let mut pids = Vec::new();
         for &pid in &args.pid {
             let Some(process) = procfs::process_of(pid) else {
+                if !Path::new("/proc/self").exists() {
+                    bail!("process {pid} cannot be found: /proc is not mounted; mount it");
+                }
                 bail!("process {pid} does not exist (in this pid namespace)");
             };
             if procfs::living_thread(process).is_none() {

@@ -165,9 +165,13 @@ impl Summary {
         warnings.extend(self.calls.iter().flat_map(CallSummary::warnings));
         if self.unreadable > 0 {
             let have = if self.unreadable == 1 { "has" } else { "have" };
+            let remedy = if self.is_in_namespace {
+                "run as root, with the /proc of this pid namespace mounted"
+            } else {
+                "run as root"
+            };
             warnings.push(format!(
-                "{} of other users' processes {have} no callers: their mappings may not be read; run \
-                 as root",
+                "{} of other users' processes {have} no callers: their mappings may not be read; {remedy}",
                 counted(self.unreadable, "sample")
             ));
         }
@@ -242,7 +246,7 @@ impl Summary {
             self.delay.map_or((DelayCause::Work, 0), |delay| (delay.cause, delay.longest_ns));
         let time = duration(longest_ns);
         let remedy = if is_shared {
-            "; --follow cgroup omits other processes".to_owned()
+            "; if they are others than the recorded ones, --follow cgroup omits them".to_owned()
         } else if self.open_mode == OpenMode::Task {
             format!("; {}, which has larger rings for them", self.how_to_record_system())
         } else {

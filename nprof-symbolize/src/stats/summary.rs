@@ -101,7 +101,9 @@ fn remedy(image: &ImageStats, counts: &StatusCounts, commands: &Commands) -> Opt
     }
     let remedy = match (problem, image.recorded.kind) {
         (Status::NoImage, ImageKind::Elf) => {
-            "run it on the system of the program, or give --symfs ROOT of that system".to_owned()
+            "record again with --keep-images DIR and give --debug-dir DIR; if the file still exists \
+             elsewhere, give --symfs ROOT of its system"
+                .to_owned()
         }
         (Status::Mismatch, ImageKind::Elf) if !image.findings.is_other_build => {
             "give --symfs or --debug-dir with the recorded file, or record again".to_owned()

@@ -226,7 +226,9 @@ fn full_rings_name_their_cause_and_its_remedy() {
     let subject = Some("the command");
     let others = Summary { subject, open_mode: OpenMode::System, ..forks };
     let warnings = others.warnings();
-    assert!(warnings[0].ends_with("in a burst; --follow cgroup omits other processes"));
+    assert!(warnings[0].ends_with(
+        "in a burst; if they are others than the recorded ones, --follow cgroup omits them"
+    ));
     let delay = Some(Delay { cause: DelayCause::Work, longest_ns: 60_000_000 });
     let storm = Summary { sideband_lost: 9, delay, ..summary() };
     assert_eq!(storm.warnings().len(), 1);
