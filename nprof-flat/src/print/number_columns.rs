@@ -7,7 +7,7 @@ use nprof_report::profile::{Blocks, ReportedEvent};
 use crate::print::context::PrintContext;
 use crate::print::ratio_columns;
 use crate::print::table_cells::{NAME_WIDTH, TableCells};
-use crate::select::Metric;
+use crate::select::{Metric, Sort};
 use nprof_report::rows::flat::FlatRow;
 
 /// Width reserved for all columns of names together, before numbers are added.
@@ -50,13 +50,16 @@ pub(crate) struct TableColumns<'a> {
 impl TableColumns<'_> {
     /// Returns the numbers and names that fit into the width of the terminal.
     ///
-    /// Numbers are left out in this order: the weight, which a share expresses as well; samples;
-    /// margins of error; self or total, if rows are not sorted by it; events.
+    /// Numbers are left out in this order: those of blocks, but for the one by which rows are sorted; the
+    /// weight, which a share expresses as well; samples; margins of error; self or total, if rows are not
+    /// sorted by it; events. The weight of events in bytes is left out last, before events.
     pub(crate) fn fit(&self) -> TableCells {
         if let Some(per) = self.context.selected.per {
             return ratio_columns::fit(self.context, self.names, per);
         }
-        let mut plans = plans(self.context.selected.events.len());
+        let events = &self.context.selected.events;
+        let are_bytes = events.iter().all(|event| self.context.measures_bytes(event));
+        let mut plans = plans(events.len(), are_bytes);
         // A file or pipe has no width: only the numbers for which there is no memory are left out.
         let Some(width) = self.context.width else {
             let rows = self.names.len();
@@ -70,7 +73,7 @@ impl TableColumns<'_> {
         for plan in plans {
             let table = self.cells(plan);
             // The weight repeats the share: it is shown only if names keep twice the width.
-            let name = if plan.weight { name * 2 } else { name };
+            let name = if plan.weight && !are_bytes { name * 2 } else { name };
             if layout::least_width(&table.cells, table.numbers, name) <= width {
                 return table;
             }
@@ -137,8 +140,8 @@ impl TableColumns<'_> {
         if plan.weight {
             header.push(format!("{} {}", self.sort_metric().name(), self.scale(event).unit));
         }
-        if plan.blocks && self.context.measures_bytes(event) {
-            header.extend(BLOCK_COLUMNS.map(str::to_owned));
+        if self.context.measures_bytes(event) {
+            header.extend(self.block_columns(plan).map(|column| BLOCK_COLUMNS[column].to_owned()));
         }
         header
     }
@@ -157,20 +160,30 @@ impl TableColumns<'_> {
         let sum = self.sort_metric().of(tally);
         numbers.extend(plan.samples.then(|| sum.samples.to_string()));
         numbers.extend(plan.weight.then(|| self.scale(event).print(sum.weight)));
-        if plan.blocks && self.context.measures_bytes(event) {
+        if self.context.measures_bytes(event) {
             let blocks = row.blocks_of(event.event);
             let blocks = blocks.map(|tally| self.sort_metric().blocks_of(tally));
-            numbers.extend(block_cells(blocks.unwrap_or_default(), sum.weight));
+            let mut cells = block_cells(blocks.unwrap_or_default(), sum.weight);
+            let shown = self.block_columns(plan);
+            numbers.extend(shown.map(|column| std::mem::take(&mut cells[column])));
         }
         numbers
+    }
+
+    /// Returns the indices of the shown [`BLOCK_COLUMNS`]: that by which rows are sorted always is.
+    fn block_columns(&self, plan: ColumnPlan) -> impl Iterator<Item = usize> + use<> {
+        let is_sorted_by_max = self.context.args.sort() == Sort::Max;
+        let is_shown =
+            move |&column: &usize| plan.blocks || is_sorted_by_max && column == MAX_COLUMN;
+        (0..BLOCK_COLUMNS.len()).filter(is_shown)
     }
 
     fn scale(&self, event: &ReportedEvent) -> Scale {
         Scale::of(&self.context.summary.events[event.event])
     }
 
-    /// Returns the names of the numbers that a plan leaves out, without the weight: the share
-    /// expresses it as well.
+    /// Returns the names of the numbers that a plan leaves out, without a weight that is not in bytes: the
+    /// share expresses it as well.
     fn left_out(&self, plan: ColumnPlan) -> Vec<String> {
         let other = match self.sort_metric() {
             Metric::Self_ => "total %",
@@ -179,8 +192,13 @@ impl TableColumns<'_> {
         // A metric that is shown has its margin and its samples, so only the other can be missing.
         let mut left_out = Vec::new();
         let events = &self.context.selected.events;
-        if !plan.blocks && events.iter().any(|event| self.context.measures_bytes(event)) {
-            left_out.push("blocks".to_owned());
+        if let Some(event) = events.iter().find(|event| self.context.measures_bytes(event)) {
+            let shown: Vec<usize> = self.block_columns(plan).collect();
+            let columns = (0..BLOCK_COLUMNS.len()).filter(|column| !shown.contains(column));
+            left_out.extend(columns.map(|column| BLOCK_COLUMNS[column].to_owned()));
+            if !plan.weight {
+                left_out.push(format!("{} {}", self.sort_metric().name(), self.scale(event).unit));
+            }
         }
         for (is_shown, name) in
             [(plan.samples, "samples"), (plan.margins, "±"), (plan.both_metrics, other)]
@@ -198,6 +216,8 @@ impl TableColumns<'_> {
 
 /// The columns of blocks of memory.
 const BLOCK_COLUMNS: [&str; 4] = ["blocks", "mean size", "max", "mean age"];
+/// The index of the column of the largest block.
+const MAX_COLUMN: usize = 2;
 
 /// Returns the cells of blocks with a weight; `-` for an unknown number.
 fn block_cells(blocks: Blocks, weight: u64) -> [String; 4] {
@@ -210,11 +230,12 @@ fn block_cells(blocks: Blocks, weight: u64) -> [String; 4] {
     ]
 }
 
-/// Returns the plans for a table of `events` events, each with fewer numbers than the one before.
-fn plans(events: usize) -> Vec<ColumnPlan> {
+/// Returns the plans for a table of `events` events, each with fewer numbers than the one before. If all
+/// `are_bytes`, their weights matter more than their shares.
+fn plans(events: usize, are_bytes: bool) -> Vec<ColumnPlan> {
     let has_one_event = events == 1;
     let mut plan = ColumnPlan {
-        weight: has_one_event,
+        weight: has_one_event || are_bytes,
         blocks: true,
         samples: true,
         margins: true,
@@ -224,7 +245,7 @@ fn plans(events: usize) -> Vec<ColumnPlan> {
     let mut plans = vec![plan];
     plan.blocks = false;
     plans.push(plan);
-    if has_one_event {
+    if has_one_event && !are_bytes {
         plan.weight = false;
         plans.push(plan);
     }
@@ -234,6 +255,10 @@ fn plans(events: usize) -> Vec<ColumnPlan> {
     plans.push(plan);
     plan.both_metrics = false;
     plans.push(plan);
+    if are_bytes {
+        plan.weight = false;
+        plans.push(plan);
+    }
     // Events are in the order of the stream: the first one is kept longest.
     plans.extend((1..events).rev().map(|events| ColumnPlan { events, ..plan }));
     plans
@@ -249,8 +274,10 @@ mod tests {
             let columns = [plan.weight, plan.blocks, plan.samples, plan.margins, plan.both_metrics];
             plan.events * 10 + columns.iter().filter(|is_shown| **is_shown).count()
         };
-        for (events, count) in [(1, 6), (2, 6), (4, 8)] {
-            let plans = plans(events);
+        for (events, are_bytes, count) in
+            [(1, false, 6), (2, false, 6), (4, false, 8), (1, true, 6), (4, true, 9)]
+        {
+            let plans = plans(events, are_bytes);
             assert_eq!(plans.len(), count);
             assert!(plans.is_sorted_by(|a, b| size(a) > size(b)));
             assert_eq!(plans[count - 1].events, 1);
