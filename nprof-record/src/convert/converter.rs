@@ -19,6 +19,7 @@ use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::code_mapping::{Ksymbol, LoadedCode};
 use crate::os::procfs;
+use crate::os::sockets::SocketNames;
 use crate::perf::event_counts::CountingTime;
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::LostSamples;
@@ -52,6 +53,8 @@ pub(crate) struct Converter<S> {
     waiting: Option<WaitState>,
     /// The state of the event that counts calls; `None` without it.
     calls: Option<CallState>,
+    /// The names of the sockets that threads wait for and processes open.
+    sockets: SocketNames,
     /// The number of frames of the last stack that an earlier sample supplied.
     stitched: usize,
     /// The number of tasks defined in this epoch.
@@ -228,6 +231,7 @@ impl<S: Sink> Converter<S> {
             reads_proc: false,
             waiting: None,
             calls: None,
+            sockets: SocketNames::default(),
             stitched: 0,
             tasks: 0,
             has_new_gap: false,

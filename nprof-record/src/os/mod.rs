@@ -7,4 +7,5 @@ pub(crate) mod lockdown;
 pub(crate) mod machine;
 pub(crate) mod open_error;
 pub(crate) mod procfs;
+pub(crate) mod sockets;
 pub(crate) mod task_serial;

@@ -11,6 +11,7 @@ use crate::convert::converter::Converter;
 use crate::convert::converter::library_samples::Written;
 use crate::convert::dictionary::Sink;
 use crate::event::PreloadedEvent;
+use crate::os::sockets::SocketNames;
 use crate::perf::record::SampleId;
 
 impl<S: Sink> Converter<S> {
@@ -18,7 +19,7 @@ impl<S: Sink> Converter<S> {
         let Ok(number) = u32::try_from(opened.descriptor) else { return };
         let Some((task, node)) = self.locate_captured(id, &opened.capture) else { return };
         self.note_leader(ring, id.pid);
-        let object = object(id.pid, number, opened);
+        let object = object(id.pid, number, opened, &self.sockets);
         let descriptor = OpenDescriptor { node, time_ns: id.time, object: object.clone() };
         let Some(state) = &mut self.allocations else { return };
         let Some(process) = state.processes.get_mut(&ring) else { return };
@@ -68,7 +69,7 @@ impl<S: Sink> Converter<S> {
 
 /// Returns the file or the peer of a descriptor: the name by which it was opened if that is absolute,
 /// else what /proc shows, else the kind.
-fn object(pid: u32, number: u32, opened: &Opened<'_>) -> Vec<u8> {
+fn object(pid: u32, number: u32, opened: &Opened<'_>, sockets: &SocketNames) -> Vec<u8> {
     let is_named = matches!(opened.origin, Some(Origin::File | Origin::Temporary | Origin::Memory));
     let name = if is_named { opened.name } else { b"" };
     if name.starts_with(b"/") {
@@ -79,7 +80,7 @@ fn object(pid: u32, number: u32, opened: &Opened<'_>) -> Vec<u8> {
     // The process may have closed it by now, and opened another file with its number.
     let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     if !link.is_empty() && (!is_named || link.ends_with(base)) {
-        return link;
+        return sockets.name(pid, &link).unwrap_or(link);
     }
     if !name.is_empty() {
         return name.to_vec();

@@ -12,6 +12,7 @@ use crate::convert::dictionary::Sink;
 use crate::convert::waits::{
     self, OngoingWait, WaitEvent, WaitObject, WaitState, Weight, WrittenWake,
 };
+use crate::os::sockets::SocketNames;
 use crate::perf::record::{self, SampleId};
 use crate::perf::waits::data::{
     self as perf, Capture, NoteContent, Progress, STACK_BYTES, ThreadNote, ThreadTimes, Wait,
@@ -67,7 +68,7 @@ impl<S: Sink> Converter<S> {
             sample.stack.user = UserStack::Walked(Words::default());
         }
         let Some((task, node)) = self.locate(id, &sample) else { return };
-        let object = object(id.pid, wait.place);
+        let object = object(id.pid, wait.place, &self.sockets);
         let Some(state) = &mut self.waiting else { return };
         state.note_place(wait.place, wait.until_ns);
         let parts = [
@@ -243,7 +244,7 @@ impl<S: Sink> Converter<S> {
             // The kernel reports no stack of a thread that has been woken by now.
             let located = thread.capture.as_ref().map(|capture| {
                 let (node, place) = self.locate_stack(id, at, capture, stack);
-                (node, Some(place), object(id.pid, place))
+                (node, Some(place), object(id.pid, place, &self.sockets))
             });
             let (node, place, object) = located.unwrap_or((NodeId::NONE, None, Vec::new()));
             let Some(task) = self.tree.task(id.tid).map(|task| task.id) else { continue };
@@ -370,7 +371,7 @@ impl<S: Sink> Converter<S> {
         let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(until_ns, None) };
         if let Some(capture) = &thread.capture {
             let (node, place) = self.locate_stack(id, wait_state, capture, stack);
-            let object = object(id.pid, place);
+            let object = object(id.pid, place, &self.sockets);
             let (node, capture, place) = (Some(node), capture.clone(), Some(place));
             let wait = OngoingWait { since_ns, until_ns: since_ns, node, capture, place, object };
             if let Some(state) = &mut self.waiting {
@@ -484,15 +485,16 @@ fn add_length(extras: &mut ExtrasBuilder, lasted_ns: u64, weight: u64) {
 }
 
 /// Returns the object that a thread of a process waits for, as it is written. Empty if it is unknown.
-pub(super) fn object(pid: u32, place: WaitPlace) -> Vec<u8> {
+pub(super) fn object(pid: u32, place: WaitPlace, sockets: &SocketNames) -> Vec<u8> {
     match waits::object(place) {
         Some(WaitObject::Futex(address)) => format!("futex:{address:#x}").into(),
         Some(WaitObject::Descriptor(descriptor)) => {
             let mut text = format!("fd:{descriptor}").into_bytes();
             // It may be closed by now.
             if let Ok(link) = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}")) {
+                let link = link.as_os_str().as_bytes();
                 text.push(b'=');
-                text.extend_from_slice(link.as_os_str().as_bytes());
+                text.extend(sockets.name(pid, link).unwrap_or_else(|| link.to_vec()));
             }
             text
         }
