@@ -33,11 +33,11 @@ struct Known {
 
 impl SocketNames {
     /// Returns the name of the socket that a link of /proc/PID/fd shows, such as `tcp:10.0.0.1:5432` or
-    /// `unix:/run/server`. None if the link is none of a socket, or its socket has neither a peer nor an
-    /// address.
+    /// `unix:/run/server`. None for other files, and for a socket without peer and address.
     pub(crate) fn name(&self, pid: u32, link: &[u8]) -> Option<Vec<u8>> {
         let inode = link.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
         let inode = std::str::from_utf8(inode).ok()?.parse().ok()?;
+        // Of a socket that was neither bound nor connected at that time, the tables are read again.
         let mut known = self.0.borrow_mut();
         let now_ns = sys::monotonic_ns();
         if !known.names.contains_key(&inode) && now_ns >= known.next_ns {
@@ -75,6 +75,7 @@ fn internet(line: &[u8], protocol: &str) -> Option<(u64, Vec<u8>)> {
     let (local, peer) = (address(fields.next()?)?, address(fields.next()?)?);
     let inode = fields.nth(6)?.parse().ok().filter(|&inode| inode != 0)?;
     let name = match (local.port(), peer.port()) {
+        // It is not bound.
         (0, 0) => return None,
         (_, 0) => format!("{protocol}-at:{local}"),
         _ => format!("{protocol}:{peer}"),
@@ -105,6 +106,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 fn unix(line: &[u8]) -> Option<(u64, Vec<u8>)> {
     let mut rest = line;
     let mut inode = &b""[..];
+    // The path is the rest of the line, and may have spaces.
     for _ in 0..7 {
         rest = rest.trim_ascii_start();
         let end = rest.iter().position(|&byte| byte == b' ')?;

@@ -1,7 +1,7 @@
 //! The code of the BPF programs that this process loads, as the kernel reports it. Without it, the first
 //! sample in one of them reads /proc/kallsyms, which takes some 40 ms.
 //!
-//! The event is one of a CPU, on which the thread stays meanwhile. An event of a task would make each
+//! The event is one of a CPU, on which the thread stays until it has loaded them. An event of a task would make each
 //! context switch of the machine a seventh longer, from its start to a second after its end: the time
 //! after which the kernel removes its hooks of such events (`perf_sched_delayed` in kernel/events/core.c).
 

@@ -7,9 +7,9 @@ pub(super) const CALL_PERIOD_MIN: u64 = 1;
 /// The largest distance to which it is adapted.
 const PERIOD_MAX: u64 = 1 << 40;
 
-/// The time in seconds in which what a process has allocated or called loses its weight, by a factor of e. A burst of
-/// some ms then has more samples than the same time later, and what follows it is not measured by its rate alone: a
-/// burst of 0.9 GB in 10 ms takes 2000 samples, and ends with a distance of 4 MiB, a second later 0.5 MiB.
+/// The time in seconds in which the allocations or calls of a process lose their weight, by a factor of e. A burst of
+/// some ms then has more samples than the same time later, and its rate alone does not decide on the samples that
+/// follow: a burst of 0.9 GB in 10 ms takes 2000, and ends with a distance of 4 MiB, a second later 0.5 MiB.
 const MEMORY_S: f64 = 0.5;
 
 /// The most periods for which a sample counts. A block of many periods takes one sample, however large it is: a reserve
@@ -47,9 +47,11 @@ impl Rate {
     ) -> Option<u64> {
         let elapsed_s = now_ns.saturating_sub(self.reduced_ns) as f64 * 1e-9;
         self.reduced_ns = now_ns;
+        // At a steady rate it is that of `MEMORY_S`.
         self.amount *= (-elapsed_s / MEMORY_S).exp();
         let wanted = self.amount / (samples_per_second as f64 * MEMORY_S);
         let wanted = (wanted as u64).max(self.least).min(PERIOD_MAX);
+        // Threads take a change over at the end of a period or of a part: small ones are left out.
         let is_near = wanted > period / 4 * 3 && wanted / 5 * 4 < period;
         (!is_near).then_some(wanted)
     }
