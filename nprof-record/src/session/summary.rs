@@ -431,6 +431,20 @@ impl Summary {
         }
     }
 
+    /// Counts lost samples for which the CPU time has no room as those of other processes: the parts of both
+    /// are estimated by the samples that the rings kept, those of a time when they were not full.
+    pub(super) fn bound_losses(&mut self) {
+        let Some((clock, _)) = self.clock.zip(self.task_ns) else { return };
+        let most = (self.expected() - clock.samples as f64).ceil() as u64;
+        if self.lost_others > 0
+            && let Some(lost) = self.lost.get_mut(&Cause::Ring)
+            && *lost > most
+        {
+            self.lost_others += *lost - most;
+            *lost = most;
+        }
+    }
+
     /// Returns the sampled share of the CPU time.
     fn coverage(&self) -> Option<f64> {
         let used = self.task_ns.filter(|&used| used > 0)?;

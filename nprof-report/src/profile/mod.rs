@@ -12,6 +12,7 @@ mod omitted;
 mod once_per_stack;
 mod path_walk;
 pub mod ratio;
+mod run_losses;
 mod runs;
 pub mod sample_label;
 mod stack_sums;

@@ -18,6 +18,7 @@ use crate::profile::blocks::Blocks;
 use crate::profile::group::{GroupKey, Sum};
 use crate::profile::join::Joins;
 use crate::profile::key::{Key, SampleExtra};
+use crate::profile::run_losses::RunLosses;
 use crate::profile::runs::Runs;
 use crate::profile::stack_sums::equal_samples::{Added, EqualSamples};
 use crate::profile::summary::{Run, Summary};
@@ -106,6 +107,7 @@ pub struct Profile {
     tables: Tables,
     group_by: GroupBy,
     joins: Joins,
+    losses: RunLosses,
     /// Sums by stack, in groups that share all other properties.
     groups: Vec<Group>,
     /// Further samples of one of the groups.
@@ -325,6 +327,12 @@ impl Profile {
             let first = self.events.values().min().copied().filter(|_| lost.event.is_none());
             let event = first.unwrap_or_else(|| self.event_index(lost.event));
             self.summary.note_lost(event, lost);
+            self.losses.note(event, lost);
+        }
+        match record {
+            Record::Head(_) => self.losses = RunLosses::default(),
+            Record::End(end) => std::mem::take(&mut self.losses).end(end.lost, &mut self.summary),
+            _ => {}
         }
         let runs = &mut self.summary.runs;
         match record {

@@ -83,7 +83,9 @@ impl Recording {
         let own = sys::own_usage();
         let clock = plan.clock().and_then(|(number, _)| sums.get(number).copied());
         let cpu_mode = plan.cpu_mode();
-        let summary = Summary {
+        // Losses of several events cannot be told apart by the CPU time.
+        let has_one_event = plan.events.len() == 1 && preloaded.is_none();
+        let mut summary = Summary {
             samples: totals.samples,
             incomplete: counts.incomplete,
             stitched: counts.stitched,
@@ -126,6 +128,9 @@ impl Recording {
             subject: workload.subject(),
             is_in_namespace: procfs::is_in_pid_namespace(),
         };
+        if has_one_event {
+            summary.bound_losses();
+        }
         let ended = workload.child().and_then(Child::ended);
         stream.take(&Record::End(Box::new(End {
             reason: reason.word().into(),

@@ -36,6 +36,18 @@ fn program_without_instrumented_functions_is_explained() {
 }
 
 #[test]
+fn estimated_losses_are_at_most_those_for_which_there_is_cpu_time() {
+    let lost = BTreeMap::from([(Cause::Ring, 80), (Cause::Throttle, 0)]);
+    let mut estimated = Summary { lost: lost.clone(), lost_others: 7, ..summary() };
+    estimated.bound_losses();
+    // 90 samples represent 95 of 100 ms.
+    assert_eq!((estimated.lost[&Cause::Ring], estimated.lost_others), (5, 82));
+    let mut counted = Summary { lost, ..summary() };
+    counted.bound_losses();
+    assert_eq!((counted.lost[&Cause::Ring], counted.lost_others), (80, 0));
+}
+
+#[test]
 fn missing_callers_of_other_users_processes_are_explained() {
     let mut summary = summary();
     summary.unreadable = 995;

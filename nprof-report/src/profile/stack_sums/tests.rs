@@ -91,6 +91,7 @@ fn lost_records_and_samples_of_others_are_no_lost_samples() {
         L\t9\t1\t-\t0\t2\tring\tothers=9452\n@epoch",
         1,
     );
+    let stream = stream.replace("lost=3", "lost=5");
     let mut profile = Profile::new(GroupBy::default());
     leaves(&mut profile, &stream);
     let summary = &profile.summary;
@@ -386,4 +387,27 @@ fn waits_for_a_cpu_that_state_no_cause_were_preempted() {
     assert_eq!(labels("runnable\tmeasure=wait-time"), expected("preempted R -", "read R -"));
     assert_eq!(labels("blocked\tmeasure=wait-time"), expected("- - -", "read - -"));
     assert_eq!(labels("runnable"), expected("- - -", "read - -"), "of another program");
+}
+
+#[test]
+fn estimated_losses_of_a_run_are_at_most_those_at_its_end() {
+    let run = |losses: &str, end: &str| {
+        format!(
+            "@nprof | 1.1 | run=0x1\n@event | id=1 | name=cpu-clock | unit=ns\n{losses}\
+             @end | samples=0 | records=3 | lost={end}\n"
+        )
+    };
+    let lost = |stream: String| {
+        let mut profile = Profile::new(GroupBy::default());
+        profile.read("in", stream.replace(" | ", "\t").as_bytes(), |_, _, _| {}).expect("read");
+        let event = &profile.summary.events[0];
+        (event.lost_samples(), event.lost_others)
+    };
+    let estimated =
+        "L | 2 | 1 | - | 0 | 30 | ring | others=4\nL | 3 | 1 | - | 0 | 5 | ring | others=1\n";
+    assert_eq!(lost(run(estimated, "8")), (8, 32));
+    assert_eq!(lost(run(estimated, "35")), (35, 5));
+    let counted = "L | 2 | 1 | - | 0 | 30 | ring\n";
+    assert_eq!(lost(run(counted, "8")), (30, 0), "none is an estimate");
+    assert_eq!(lost(run(estimated, "8") + &run(estimated, "35")), (43, 37));
 }
