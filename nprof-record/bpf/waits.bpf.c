@@ -21,6 +21,7 @@ static const u64 KERNEL_THREAD = -2;
 static void *(*rdonly_cast)(u64 address, u32 type) = (void *)(1 << 30);
 
 struct sched_info {
+	u64 pcount;
 	u64 run_delay;
 	u64 last_arrival;
 } HIDDEN;
@@ -813,6 +814,7 @@ struct progress {
 	u32 has_stack;
 	u64 now;
 	u64 run_delay;
+	u64 arrivals;  // how often it was switched in
 	struct thread thread;
 };
 
@@ -871,7 +873,7 @@ int on_task(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	struct thread *thread;
 	struct capture *capture;
-	u64 *shortest, *edge;
+	u64 *shortest, *edge, arrivals;
 	u32 tid, first = 0, is_waiting, size = register_bytes;
 	int is_running;
 	long bytes;
@@ -880,6 +882,8 @@ int on_task(struct bpf_iter__task *ctx)
 		return 0;
 	tid = task->pid;
 	thread = find(tid);
+	// Before its phase: if it is switched in from now on, the number differs.
+	arrivals = *(volatile u64 *)&task->sched_info.pcount;
 	if (!thread || thread->phase == PENDING)
 		return 0;
 	if (thread->phase == FOUND) {
@@ -930,6 +934,7 @@ int on_task(struct bpf_iter__task *ctx)
 	capture->progress.tgid = task->tgid;
 	capture->progress.state = task->__state;
 	capture->progress.run_delay = task->sched_info.run_delay;
+	capture->progress.arrivals = arrivals;
 	capture->progress.thread = *thread;
 	capture->progress.now = ktime_get_ns();
 	if (capture->progress.thread.phase == CLOSED)
@@ -953,6 +958,13 @@ int on_task(struct bpf_iter__task *ctx)
 	probe_read_kernel(capture->registers, size, task_pt_regs(task));
 	bytes = get_task_stack(task, capture->kernel, sizeof(capture->kernel), 0);
 	capture->kernel_bytes = bytes > 0 ? bytes : 0;
+	// It has run since: its stack is that of a later wait. Its account of waits for a CPU may be the same:
+	// the scheduler does not read its clock again if a wake-up has requested the switch.
+	if (*(volatile u64 *)&task->sched_info.pcount != arrivals) {
+		capture->progress.has_stack = 0;
+		seq_write(seq, &capture->progress, sizeof(capture->progress));
+		return 0;
+	}
 	// Full: the kernel calls again for this thread, with an empty buffer.
 	if (seq_write(seq, capture, sizeof(*capture)) == 0)
 		thread->captured = capture->progress.thread.since;

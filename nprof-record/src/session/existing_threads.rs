@@ -29,7 +29,10 @@ impl ExistingThreads {
             Self::Processes { pids, known } => {
                 [&pids[..], &procfs::descendants(pids, known)].concat()
             }
-            Self::System => procfs::processes(),
+            // A recording of all processes has samples of the recorder, too.
+            Self::System => {
+                return procfs::processes().into_iter().flat_map(procfs::threads).collect();
+            }
             Self::Group(directory) => return cgroup::threads(directory),
         };
         processes.into_iter().filter(|&pid| pid != own).flat_map(procfs::threads).collect()

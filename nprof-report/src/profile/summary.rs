@@ -403,7 +403,10 @@ impl Summary {
     pub fn thread_time(&self) -> Option<ThreadTime> {
         let waited = |name| waited(&self.events, name);
         let ends: Vec<Option<&End>> = self.runs.iter().map(|run| run.end.as_ref()).collect();
-        ThreadTime::new(&ends, waited(b"runnable"), waited(b"blocked"))
+        let is_whole =
+            |event: &EventSummary| matches!(&event.event.scope[..], b"" | b"user+kernel");
+        let samples_all = self.events.iter().all(is_whole);
+        ThreadTime::new(&ends, waited(b"runnable"), waited(b"blocked"), samples_all)
     }
 
     /// Returns lines on the samples of an event in code without names; none if all have names.

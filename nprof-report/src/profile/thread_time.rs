@@ -30,11 +30,13 @@ pub struct TimePart {
 
 impl ThreadTime {
     /// Returns the time of the threads of all runs from the ends of these, with the weights of the
-    /// samples of waiting. None if a run did not count the time.
+    /// samples of waiting. `samples_all` is false if only one mode of the CPU was sampled: then the CPU time
+    /// of a run is not that on a CPU, which is the rest. None if a run did not count the time.
     pub(crate) fn new(
         ends: &[Option<&End>],
         runnable: Option<u64>,
         blocked: Option<u64>,
+        samples_all: bool,
     ) -> Option<Self> {
         let sum = |of: fn(&End) -> Option<u64>| {
             let times: Option<Vec<u64>> = ends.iter().map(|end| of((*end)?)).collect();
@@ -47,11 +49,14 @@ impl ThreadTime {
             let coverage = sampled.map(|sampled| 100.0 * sampled as f64 / ns as f64);
             TimePart { name, ns, coverage }
         };
-        let parts = [
-            part("cpu", sum(|end| end.task_ns)?, sum(|end| end.sampled_ns)),
-            part("runnable", sum(|end| end.runnable_ns)?, runnable),
-            part("blocked", sum(|end| end.blocked_ns)?, blocked),
-        ];
+        let (runnable_ns, blocked_ns) = (sum(|end| end.runnable_ns)?, sum(|end| end.blocked_ns)?);
+        let cpu = if samples_all {
+            part("cpu", sum(|end| end.task_ns)?, sum(|end| end.sampled_ns))
+        } else {
+            part("cpu", wall_ns.saturating_sub(runnable_ns).saturating_sub(blocked_ns), None)
+        };
+        let parts =
+            [cpu, part("runnable", runnable_ns, runnable), part("blocked", blocked_ns, blocked)];
         Some(Self { wall_ns, parts })
     }
 

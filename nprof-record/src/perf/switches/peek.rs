@@ -34,6 +34,11 @@ pub(crate) fn peek(tid: u32, since_ns: u64, buffer: &mut Vec<u8>) -> io::Result<
     }))
 }
 
+/// True if the first thread of a process may be read.
+pub(crate) fn is_readable(pid: u32) -> bool {
+    procfs::blocked_call(pid).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;

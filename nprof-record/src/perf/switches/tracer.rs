@@ -311,7 +311,10 @@ impl SwitchTracer {
                 // Its record comes, or it is not switched out completely yet.
                 Ok(None) => {}
                 Err(error) => {
-                    if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    // A thread that exits has no memory any more, and refuses it, too.
+                    if error.kind() == std::io::ErrorKind::PermissionDenied
+                        && procfs::process_of(tid).is_some_and(|pid| !peek::is_readable(pid))
+                    {
                         self.refused.insert(tid);
                     }
                     self.blocked.remove(&tid);

@@ -15,7 +15,7 @@ pub(crate) const THREAD_WORDS: usize = 14;
 pub(crate) const STACK_BYTES: usize = 64 << 10;
 
 /// Bytes of `struct progress`, and of `struct capture`, which begins with it.
-const PROGRESS_BYTES: usize = 32 + 8 * THREAD_WORDS;
+const PROGRESS_BYTES: usize = 40 + 8 * THREAD_WORDS;
 const CAPTURE_BYTES: usize = PROGRESS_BYTES + REGISTER_BYTES + 8 + 8 * KERNEL_FRAMES;
 
 /// The number of the system call of a thread of the kernel, which makes none.
@@ -276,6 +276,8 @@ pub(crate) struct Progress {
     pub(crate) now_ns: u64,
     /// The kernel's account of its waits for a CPU.
     run_delay_ns: u64,
+    /// The number of times that it was switched in; 0 if it is unknown.
+    arrivals: u64,
     thread: MeasuredThread,
     /// Its state now.
     state: WaitState,
@@ -320,7 +322,7 @@ impl Progress {
         let mut fields = words(bytes.get(..PROGRESS_BYTES)?);
         let (tid, pid) = halves(fields.next()?);
         let (state, has_stack) = halves(fields.next()?);
-        let (now_ns, run_delay_ns) = (fields.next()?, fields.next()?);
+        let (now_ns, run_delay_ns, arrivals) = (fields.next()?, fields.next()?, fields.next()?);
         let thread = MeasuredThread::read(fields)?;
         let size = if has_stack == 0 { PROGRESS_BYTES } else { CAPTURE_BYTES };
         let (own, rest) = bytes.split_at_checked(size)?;
@@ -336,12 +338,13 @@ impl Progress {
         };
         *bytes = rest;
         let state = WaitState(state);
-        Some(Self { tid, pid, now_ns, run_delay_ns, thread, state, capture })
+        Some(Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, capture })
     }
 
     /// Creates the state of a thread that was measured up to `now_ns` by the records of its switches.
     pub(crate) fn of_switches(tid: u32, pid: u32, now_ns: u64, thread: MeasuredThread) -> Self {
-        Self { tid, pid, now_ns, run_delay_ns: 0, thread, state: thread.state, capture: None }
+        let (run_delay_ns, arrivals, state) = (0, 0, thread.state);
+        Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, capture: None }
     }
 
     /// Returns the start and the state of the wait of the thread. None if it runs.
@@ -361,9 +364,9 @@ impl Progress {
         phase == Phase::Waits && !state.is_preempted() && self.state.is_preempted()
     }
 
-    /// True if it has run since an earlier state. A thread waits in a queue of the kernel before it runs.
+    /// True if it has run since an earlier state.
     pub(crate) fn has_run_since(&self, earlier: &Self) -> bool {
-        self.run_delay_ns != earlier.run_delay_ns
+        self.arrivals != earlier.arrivals
     }
 
     /// Returns its times up to now.
@@ -406,7 +409,7 @@ mod tests {
 
     fn progress(phase: Phase, state: u32, since_ns: u64) -> Progress {
         let thread = MeasuredThread { begin_ns: 10, since_ns, phase, ..MeasuredThread::default() };
-        let mut words = vec![7 | 5 << 32, u64::from(state), 100, 30];
+        let mut words = vec![7 | 5 << 32, u64::from(state), 100, 30, 4];
         words.extend(MeasuredThread { state: WaitState(state), ..thread }.words());
         Progress::read(&mut &bytes(&words)[..]).expect("it is complete")
     }
@@ -485,14 +488,23 @@ mod tests {
     }
 
     #[test]
+    fn thread_that_was_switched_in_has_run() {
+        let earlier = progress(Phase::Waits, 1, 40);
+        assert!(!earlier.has_run_since(&earlier));
+        // It waited for no CPU, by the clock of the scheduler.
+        let later = Progress { arrivals: earlier.arrivals + 1, ..earlier.clone() };
+        assert!(later.has_run_since(&earlier));
+    }
+
+    #[test]
     fn captures_follow_each_other() {
         let waits = MeasuredThread { phase: Phase::Waits, ..MeasuredThread::default() };
-        let mut words = vec![7 | 5 << 32, 1 | 1 << 32, 100, 30];
+        let mut words = vec![7 | 5 << 32, 1 | 1 << 32, 100, 30, 4];
         words.extend(waits.words());
         words.extend([0; REGISTER_BYTES / 8]);
         words.push(16);
         words.extend([0xffff_8000; KERNEL_FRAMES]);
-        words.extend([8, 0, 100, 30]);
+        words.extend([8, 0, 100, 30, 4]);
         words.extend(MeasuredThread { phase: Phase::Runs, ..waits }.words());
         let all = bytes(&words);
         let mut rest = &all[..];
