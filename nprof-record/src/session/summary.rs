@@ -330,12 +330,11 @@ impl Summary {
     /// number of lost samples.
     fn low_coverage(&self, lost: u64) -> Option<String> {
         let coverage = self.coverage().filter(|_| self.samples > 0)?;
-        let expected = self.expected();
+        let missing = (self.expected() - self.clock?.samples as f64).max(0.0);
         let is_inherited = self.open_mode == OpenMode::Task;
         let limit = if is_inherited { LOW_COVERAGE_INHERITED } else { LOW_COVERAGE };
+        let is_low = coverage < limit && self.misses(missing);
         // The losses are reported already.
-        let missing = (expected - self.samples as f64).max(0.0);
-        let is_low = coverage < limit && self.misses(expected - self.clock?.samples as f64);
         if !is_low || lost as f64 >= missing / 2.0 {
             return None;
         }

@@ -156,6 +156,9 @@ fn low_coverage_is_more_than_chance() {
     let notes = "only 79 % of the CPU time was sampled: see the reasons in nprof-record(1), \
                  NOTES";
     assert_eq!(many.warnings(), [notes]);
+    // Samples of waits represent no CPU time.
+    let with_waits = Summary { samples: 9000, ..many.clone() };
+    assert_eq!(with_waits.warnings(), [notes]);
     // 5 % of a long recording is no chance, however small a part it is.
     let clock = Some(Sum { samples: 9471, weight: 9_499_400_000 });
     let long = Summary { samples: 9471, task_ns: Some(10_000_000_000), clock, ..summary() };
