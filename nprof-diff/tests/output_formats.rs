@@ -218,7 +218,7 @@ fn table_explains_the_marks_of_its_rows() {
         let run = Run { truncated, ..Run::new(id, &[("parse", 500), ("solve", 500)]) };
         run.save(directory.path(), name);
     }
-    let line = "\n[incomplete:stack-truncated]: the stack is deeper than its copy; record";
+    let line = "\n[incomplete:stack-truncated]: the stack is deeper than its copy, as";
     for by in ["function", "path"] {
         let table = diff(directory.path(), &format!("--by {by} none some")).stdout;
         assert!(table.contains("added") && table.contains(line), "{table}");

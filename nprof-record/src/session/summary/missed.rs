@@ -76,6 +76,10 @@ fn processes(unseen: &Unseen) -> String {
 }
 
 fn name(executed: &Executed) -> String {
+    // It has ended before it could be read.
+    if executed.comm.is_empty() {
+        return "an unknown program".to_owned();
+    }
     String::from_utf8_lossy(&executed.comm).escape_debug().to_string()
 }
 
