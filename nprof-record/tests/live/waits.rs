@@ -74,14 +74,17 @@ fn thread_that_waits_all_the_time_is_recorded_in_parts() {
     let mut hung = Command::new("sleep").arg("60").spawn().expect("it is installed");
     let pid = hung.id().to_string();
     wait_until_asleep(hung.id());
-    let words = ["-e", "wait", "-p", &pid, "-d", "2.5"];
+    let words = ["-e", "wait", "-p", &pid, "-d", "3.5"];
     let recording = Recording::of(Directory::new("waits-hung"), &words);
     hung.kill().and_then(|()| hung.wait()).expect("it was started");
     let Some(recording) = recording else { return };
     let [times] = &recording.times[..] else { panic!("{} threads", recording.times.len()) };
     assert_eq!((times.cpu, times.runnable, times.blocked), (0, 0, times.wall));
-    assert!(times.wall >= 2_400_000_000, "{}", times.wall);
-    assert!(recording.waits().count() >= 3, "one each second, and one at the end");
+    assert!(times.wall >= 3_400_000_000, "{}", times.wall);
+    assert!(
+        recording.waits().count() >= 3,
+        "one each second, of which one may be late, and one at the end"
+    );
     let weight = recording.weight_in("clock_nanosleep");
     // Only the last part may be shorter than a period.
     assert!(weight.abs_diff(times.blocked) <= PERIOD_NS, "{weight} {}", times.blocked);
