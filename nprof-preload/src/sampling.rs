@@ -41,6 +41,11 @@ pub(crate) struct Sample {
 }
 
 impl Sampler {
+    /// Creates a state at the end of a period, before a new one.
+    fn before_period(remaining: i64, period: u64) -> Self {
+        Sampler { remaining, to_point: -1, to_end: 0, period }
+    }
+
     /// Decides about an allocation of `size` bytes, which `remaining` already lacks. `period` is the wanted period,
     /// at least 1: a longer one takes effect at the end of the present period, since a period without a rest would
     /// have more points than its bytes, and a shorter one at the end of a part.
@@ -51,10 +56,10 @@ impl Sampler {
         random: &mut impl FnMut() -> u64,
     ) -> Option<Sample> {
         if self.period == 0 {
-            *self = Sampler { remaining: -(size as i64), to_point: -1, to_end: 0, period };
+            *self = Sampler::before_period(-(size as i64), period);
         }
         if self.period == 1 && period == 1 {
-            *self = Sampler { remaining: 0, to_point: -1, to_end: 0, period };
+            *self = Sampler::before_period(0, period);
             let count = size.min(u64::from(u32::MAX)) as u32;
             return Some(Sample { count, weight: size, period });
         }
@@ -65,7 +70,7 @@ impl Sampler {
             let count =
                 (size / current).saturating_add(u64::from(more)).min(u64::from(u32::MAX)) as u32;
             if current == 1 {
-                *self = Sampler { remaining: 0, to_point: -1, to_end: 0, period };
+                *self = Sampler::before_period(0, period);
             }
             self.settle(period, random);
             return Some(Sample { count, weight: size, period: current });
@@ -92,7 +97,7 @@ impl Sampler {
             if self.to_end == 0 || is_end_of_part && period < self.period {
                 self.period = period;
                 if period == 1 {
-                    *self = Sampler { remaining: 0, to_point: -1, to_end: 0, period };
+                    *self = Sampler::before_period(0, period);
                     break;
                 }
                 self.to_point = below(period, random()) as i64 + 1;
@@ -137,14 +142,18 @@ pub(crate) fn next_random(state: u64) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// Allocates as the hooks do; returns the sums of weights and counts.
-    fn run(sizes: &[u64], period: u64, seed: u64) -> (u64, u64) {
-        let mut state = seed;
-        let mut random = || {
+    /// Returns a generator of random bits.
+    fn random_from(mut state: u64) -> impl FnMut() -> u64 {
+        move || {
             let (next, bits) = next_random(state);
             state = next;
             bits
-        };
+        }
+    }
+
+    /// Allocates as the hooks do; returns the sums of weights and counts.
+    fn run(sizes: &[u64], period: u64, seed: u64) -> (u64, u64) {
+        let mut random = random_from(seed);
         let mut sampler = Sampler::default();
         let (mut weight, mut count) = (0, 0);
         for &size in sizes {
@@ -244,12 +253,7 @@ mod tests {
         let (mut rows, mut missed, mut all, mut truth) = (0_u64, 0_u64, 0_f64, 0_f64);
         let mut sums = vec![0.0; sites.len()];
         for seed in 0..seeds {
-            let mut state = seed * 7919;
-            let mut random = || {
-                let (next, bits) = next_random(state);
-                state = next;
-                bits
-            };
+            let mut random = random_from(seed * 7919);
             let mut found = vec![(0_u64, 0_f64); sites.len()];
             let mut sampler = Sampler::default();
             let stride = blocks.len() * 618 / 1000 + 2 * seed as usize;
@@ -296,12 +300,7 @@ mod tests {
 
     /// Allocates 4000 blocks with a long period, then others with a short one; returns the weight of the latter.
     fn weight_after_burst(sizes: &[u64], seed: u64) -> u64 {
-        let mut state = seed;
-        let mut random = || {
-            let (next, bits) = next_random(state);
-            state = next;
-            bits
-        };
+        let mut random = random_from(seed);
         let mut sampler = Sampler::default();
         let mut weight_of = |sizes: &[u64], period| {
             let mut weight = 0;
@@ -333,12 +332,7 @@ mod tests {
     #[test]
     fn end_of_period_at_a_part_keeps_the_mean() {
         let (mut weight, mut bytes) = (0.0, 0.0);
-        let mut state = 5;
-        let mut random = || {
-            let (next, bits) = next_random(state);
-            state = next;
-            bits
-        };
+        let mut random = random_from(5);
         for run in 0..40_000_u64 {
             let mut sampler = Sampler::default();
             for step in 0..60 {
@@ -358,12 +352,7 @@ mod tests {
 
     #[test]
     fn change_of_period_keeps_the_mean() {
-        let mut state = 11;
-        let mut random = || {
-            let (next, bits) = next_random(state);
-            state = next;
-            bits
-        };
+        let mut random = random_from(11);
         let (mut weight, mut bytes) = (0.0, 0.0);
         let mut sampler = Sampler::default();
         for step in 0..2_000_000_u64 {

@@ -57,8 +57,8 @@ pub struct RingHeader {
     pub head: Line<AtomicU64>,
     /// The position before the first unread record; the reader moves it.
     pub tail: Line<AtomicU64>,
-    /// The mean distance of heap samples in bytes. The recorder may change it at any time; each thread takes the
-    /// change over with its next sample. 1 records every allocation.
+    /// The mean distance of heap samples in bytes. The recorder may change it at any time; each thread takes a
+    /// longer one over at the end of its period, a shorter one at the end of a part of it. 1 records every allocation.
     pub heap_period: Line<AtomicU64>,
     /// The same for calls of instrumented functions, in calls.
     pub call_period: AtomicU64,
