@@ -334,8 +334,8 @@ fn function_that_is_taken_off_has_no_events_of_its_callers() {
     assert!(messages.contains("often: ") && messages.contains("not counted further"), "{messages}");
     let counts = Counts::from_file(&stream, b"minor-faults.exact", &symbols);
     let of = |path: &[&str]| counts.by_thread(path).into_values().sum::<u64>();
-    assert_eq!(of(&["late", "loops"]), 200, "{:?}", counts.by_slice);
-    assert!((300..340).contains(&of(&["loops"])), "{:?}", counts.by_slice);
+    assert_eq!(of(&["late", "loops"]), 200, "{:?} {messages}", counts.by_slice);
+    assert!((300..340).contains(&of(&["loops"])), "{:?} {messages}", counts.by_slice);
 }
 
 #[test]
