@@ -7,45 +7,17 @@
 
 use std::fs::File;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::thread::sched_getcpu;
 
 use crate::os::code_mapping::LoadedCode;
 use crate::perf::plan::CommonAttr;
 use crate::perf::record::{self, KernelRecord, SampleLayout};
 use crate::perf::ring_cursor::RingCursor;
-use crate::sys::{self, EventTarget, Ring};
-
-/// The calling thread on one CPU, until this is dropped.
-struct OnOneCpu {
-    cpu: usize,
-    allowed: CpuSet,
-}
-
-impl OnOneCpu {
-    /// Keeps the thread on its CPU. None if the machine has more of them than a set.
-    fn stay() -> Option<Self> {
-        let allowed = sched_getaffinity(None).ok()?;
-        let cpu = sched_getcpu();
-        let mut one = CpuSet::new();
-        if cpu >= CpuSet::MAX_CPU {
-            return None;
-        }
-        one.set(cpu);
-        sched_setaffinity(None, &one).ok()?;
-        Some(OnOneCpu { cpu, allowed })
-    }
-}
-
-impl Drop for OnOneCpu {
-    fn drop(&mut self) {
-        // It fails if all its CPUs went offline; the kernel has chosen others then.
-        let _ = sched_setaffinity(None, &self.allowed);
-    }
-}
+use crate::sys::{self, EventTarget, Ring, SavedAffinity};
 
 /// An event that reports the code that this thread loads. The thread stays on its CPU.
 pub(crate) struct CodeListener {
-    _place: OnOneCpu,
+    _affinity: SavedAffinity,
     ring: RingCursor,
     /// The ring has records as long as it is open.
     _event: File,
@@ -54,11 +26,12 @@ pub(crate) struct CodeListener {
 impl CodeListener {
     /// Opens the event. None if the kernel or these rights do not allow it.
     pub(crate) fn open(common: &CommonAttr) -> Option<Self> {
-        let place = OnOneCpu::stay()?;
-        let (attr, cpu) = (common.code_attr(), i32::try_from(place.cpu).ok()?);
+        let (affinity, cpu) = (SavedAffinity::of_this_thread().ok()?, sched_getcpu());
+        affinity.stay_on(cpu).ok()?;
+        let (attr, cpu) = (common.code_attr(), i32::try_from(cpu).ok()?);
         let event = sys::perf_event_open(&attr, EventTarget::AllTasks, cpu).ok()?;
         let ring = RingCursor::new(Ring::map(&event, sys::page_size()).ok()?);
-        Some(Self { _place: place, ring, _event: event })
+        Some(Self { _affinity: affinity, ring, _event: event })
     }
 
     /// Returns the code that was loaded since.

@@ -4,6 +4,7 @@
 //! memory shared with the kernel that only read and advance it.
 #![allow(unsafe_code)]
 
+mod affinity;
 mod bpf;
 mod bpf_info;
 mod bpf_link;
@@ -22,6 +23,7 @@ mod signals;
 mod startup;
 mod system;
 
+pub(crate) use affinity::SavedAffinity;
 pub(crate) use bpf::{
     BpfCode, ProgramKind, attach_program, bpf_program, bpf_run, bpf_types, verifier_refusal,
 };

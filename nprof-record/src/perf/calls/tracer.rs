@@ -11,7 +11,6 @@ use std::io;
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow, bail};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::os::procfs;
 use crate::perf::bpf::object::VerifierRefusal;
@@ -23,7 +22,7 @@ use crate::perf::calls::loader::{self, LoadedCalls};
 use crate::perf::calls::points::{Point, PointList};
 use crate::perf::calls::routines::{CountedEvent, RoutineCounts};
 use crate::perf::calls::slices::{Added, SliceReader};
-use crate::sys::{self, ProgramKind, SharedWords};
+use crate::sys::{self, ProgramKind, SavedAffinity, SharedWords};
 
 /// The program for calls.
 const CALLS: &str = "on_call";
@@ -522,13 +521,10 @@ impl CallTracer {
 
 /// Runs on each of these CPUs for a moment, as far as the recorder may.
 fn run_on_each(cpus: impl Iterator<Item = u32>) {
-    let Ok(before) = sched_getaffinity(None) else { return };
-    for cpu in cpus.map(|cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU) {
-        let mut one = CpuSet::new();
-        one.set(cpu);
-        let _ = sched_setaffinity(None, &one);
+    let Ok(affinity) = SavedAffinity::of_this_thread() else { return };
+    for cpu in cpus {
+        let _ = affinity.stay_on(cpu as usize);
     }
-    let _ = sched_setaffinity(None, &before);
 }
 
 /// Adds the remedy.
