@@ -246,6 +246,7 @@ impl<'a> EventOpener<'a> {
             copier: self.copier.map(|(_, copier)| copier),
             waits: self.waits,
             counts_lost: self.plan.common.counts_lost(),
+            stagger: self.plan.stagger(self.cpus.len()),
             sideband_polled_ns: 0,
             sideband_drained_ns: sys::monotonic_ns(),
             drain_ns: 0,

@@ -12,13 +12,15 @@
 //! Then each event is tried: a named event has no fallback; the default is the cycle counter, else
 //! the CPU clock.
 
+use std::time::Duration;
+
 use nprof_stream::{EventId, Measure};
 use nprof_unwind::arch;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::event::{
-    self, CpuMode, Event, EventRate, OpenRefusal, PerfEventConfig, SamplingPeriod, StackMode,
-    Waiting,
+    self, CpuMode, Event, EventRate, Interrupt, OpenRefusal, PerfEventConfig, SamplingPeriod,
+    StackMode, Waiting,
 };
 use crate::os::open_error;
 use crate::perf::record::{RawData, SampleLayout};
@@ -126,6 +128,9 @@ pub(crate) struct PlannedEvent {
     pub(crate) frequency: Option<u64>,
     pub(crate) scope: CpuMode,
 }
+
+/// The longest time over which the starts of the CPUs' events are spread: the command waits for it.
+const STAGGER_MAX: Duration = Duration::from_millis(1);
 
 /// The events of a recording, and how they will be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -454,6 +459,28 @@ impl Plan {
             waits_by_switches,
             wait_windows,
         }
+    }
+
+    /// Returns the time from the start of the events of a CPU to that of the next one, of `cpus`.
+    ///
+    /// The timers of CPUs that start together expire together for ever. The interrupt of one CPU then
+    /// delays a thread, and the next CPU is always seen as it waits for that thread: of two threads that
+    /// wake each other on two CPUs, the second had 4 to 100 % of its samples. The starts are therefore
+    /// spread over a period.
+    pub(crate) fn stagger(&self, cpus: usize) -> Duration {
+        if self.common.open_mode != OpenMode::System {
+            // The timers start when their tasks are switched in.
+            return Duration::ZERO;
+        }
+        let is_timer = |it: &PerfEventConfig| it.interrupt() == Some(Interrupt::Timer);
+        let timers =
+            self.events.iter().filter(|planned| planned.event.configs.iter().any(is_timer));
+        let periods = timers.filter_map(|planned| match planned.period {
+            SamplingPeriod::Fixed(ns) => Some(Duration::from_nanos(ns)),
+            SamplingPeriod::Adaptive(_) => None,
+        });
+        let spread = periods.max().unwrap_or_default().min(STAGGER_MAX);
+        spread / u32::try_from(cpus.max(1)).unwrap_or(u32::MAX)
     }
 
     /// Returns the first event that measures CPU time, and its number. None if there is none.

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nprof_unwind::unwind::stack_input::CopiedStack;
 use rustc_hash::FxHashMap;
@@ -50,6 +51,8 @@ pub(crate) struct RingSet {
     pub(super) waits: Option<Rc<WaitTracer>>,
     /// True if events count their lost records themselves (PERF_FORMAT_LOST).
     pub(super) counts_lost: bool,
+    /// The time from the start of the events of a CPU to that of the next CPU.
+    pub(super) stagger: Duration,
     /// Time of the last poll for sideband records.
     pub(super) sideband_polled_ns: u64,
     /// Time of the last drain with sideband records of recorded tasks.
@@ -65,9 +68,16 @@ impl RingSet {
     ///
     /// Those of ioctl(2).
     pub(crate) fn enable(&self, samples: bool) -> io::Result<()> {
-        let events = self.rings.iter().flat_map(|ring| &ring.events);
-        for open_event in events.filter(|open_event| samples || open_event.event.is_none()) {
-            sys::enable(&open_event.file)?;
+        let begin = Instant::now();
+        let mut start = Duration::ZERO;
+        for ring in self.rings.iter().filter(|ring| samples || ring.is_sideband()) {
+            if !ring.is_sideband() {
+                thread::sleep(start.saturating_sub(begin.elapsed()));
+                start += self.stagger;
+            }
+            for open_event in &ring.events {
+                sys::enable(&open_event.file)?;
+            }
         }
         Ok(())
     }

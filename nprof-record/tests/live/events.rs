@@ -169,6 +169,85 @@ fn weights_equal_requested_period() {
     assert_eq!((period, seen), (Some(2_000_000), BTreeSet::from([2_000_000])));
 }
 
+/// Two threads on the first two CPUs of the process wake each other for a second, each after some ten
+/// microseconds of work. Prints the milliseconds of CPU time of each.
+const PING_PONG: &str = r#"
+    #define _GNU_SOURCE
+    #include <linux/futex.h>
+    #include <pthread.h>
+    #include <sched.h>
+    #include <stdio.h>
+    #include <sys/prctl.h>
+    #include <sys/syscall.h>
+    #include <time.h>
+    #include <unistd.h>
+    static int turns[2], cpus[2];
+    static long used[2];
+    static volatile long work;
+    static long ms(clockid_t clock) {
+        struct timespec now;
+        clock_gettime(clock, &now);
+        return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    }
+    static void *play(void *number) {
+        long own = (long)number, end = ms(CLOCK_MONOTONIC) + 1000;
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(cpus[own], &one);
+        sched_setaffinity(0, sizeof one, &one);
+        prctl(PR_SET_NAME, own ? "second" : "first");
+        for (int ends = 0; !ends;) {
+            while (!__atomic_exchange_n(&turns[own], 0, __ATOMIC_SEQ_CST))
+                syscall(SYS_futex, &turns[own], FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
+            for (int i = 0; i < 3000; i++) work++;
+            ends = ms(CLOCK_MONOTONIC) > end;
+            __atomic_store_n(&turns[!own], 1, __ATOMIC_SEQ_CST);
+            syscall(SYS_futex, &turns[!own], FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+        }
+        used[own] = ms(CLOCK_THREAD_CPUTIME_ID);
+        return 0;
+    }
+    int main(void) {
+        cpu_set_t all;
+        int found = 0;
+        sched_getaffinity(0, sizeof all, &all);
+        for (int cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++)
+            if (CPU_ISSET(cpu, &all)) cpus[found++] = cpu;
+        if (found < 2) return 0;
+        pthread_t threads[2];
+        turns[0] = 1;
+        for (long i = 0; i < 2; i++) pthread_create(&threads[i], 0, play, (void *)i);
+        for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
+        printf("%ld %ld\n", used[0], used[1]);
+    }"#;
+
+#[test]
+fn threads_that_wake_each_other_have_samples_on_both_cpus() {
+    let directory = Directory::new("ping-pong");
+    let Some(program) = directory.compile("gcc", PING_PONG, &["-O1", "-pthread"]) else { return };
+    if !can_record() {
+        return;
+    }
+    let file = directory.path("out");
+    // The timers of the CPUs are at other distances from each other in each recording.
+    for _ in 0..3 {
+        let output = record(&["-e", "cpu-clock", "-o", &file, "--", &program]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        if printed.is_empty() {
+            return eprintln!("SKIPPED: one CPU");
+        }
+        let used = printed.split_whitespace().map(|word| word.parse::<u64>().expect("ms"));
+        let samples = Stream::from_file(&file).samples;
+        for (name, used) in ["first", "second"].into_iter().zip(used) {
+            let own = samples.iter().filter(|sample| sample.comm == name);
+            let sampled = own.map(|sample| sample.weight).sum::<u64>() / 1_000_000;
+            // The kernel charges a thread from its wake-up on.
+            assert!(sampled * 10 >= used * 4, "{name}: {sampled} of {used} ms");
+        }
+    }
+}
+
 /// Touches the number of pages given by its argument, each once.
 const FAULTS: &str = "
     #include <stdlib.h>

@@ -348,3 +348,16 @@ fn bpf_copier_serves_events_that_do_not_interrupt_each_other() {
     );
     assert!(with_bpf_copier(vec![traced()]).is_empty());
 }
+
+#[test]
+fn timers_of_cpus_start_one_after_the_other() {
+    let stagger =
+        |request: &Request, cpus| planned(request, |_, _| 0).expect("a plan").stagger(cpus);
+    let fast = Request { frequency: 4000, ..clock_request() };
+    assert_eq!(stagger(&fast, 2), Duration::from_micros(125));
+    let slow = Request { frequency: 10, ..clock_request() };
+    assert_eq!(stagger(&slow, 4), STAGGER_MAX / 4, "the command does not wait for long");
+    assert_eq!(stagger(&default_request(), 4), Duration::ZERO, "counters have no common pace");
+    let of_task = Request { open_modes: vec![OpenMode::Task], ..clock_request() };
+    assert_eq!(stagger(&of_task, 4), Duration::ZERO);
+}
