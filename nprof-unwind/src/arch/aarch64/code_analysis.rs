@@ -141,6 +141,8 @@ struct PathSearch<'a, T> {
     agreement: Agreement,
     /// The place to which paths lead from the start of a function. None if they lead to its end.
     goal: Option<ImageAddress>,
+    /// True if an unwind table covers that place: then one covers the whole function.
+    is_covered: bool,
 }
 
 impl<'a, T: CodeBytes> PathSearch<'a, T> {
@@ -152,7 +154,8 @@ impl<'a, T: CodeBytes> PathSearch<'a, T> {
     ) -> Self {
         let pending = VecDeque::from([(start, state)]);
         let visited = FxHashSet::default();
-        Self { program, pending, visited, budget: 0, agreement: Agreement::None, goal }
+        let is_covered = goal.is_some_and(|goal| program.rule(goal).is_some());
+        Self { program, pending, visited, budget: 0, agreement: Agreement::None, goal, is_covered }
     }
 
     /// Follows all paths, breadth first.
@@ -185,8 +188,9 @@ impl<'a, T: CodeBytes> PathSearch<'a, T> {
                 Flow::Next => state.execute(instruction),
                 Flow::Call => {
                     state.call();
-                    // Code after the call that a table covers is another function.
-                    if self.program.rule(next).is_some() {
+                    // Code after the call that a table covers is another function, unless one covers all
+                    // of it.
+                    if !self.is_covered && self.program.rule(next).is_some() {
                         return;
                     }
                 }
@@ -209,7 +213,7 @@ impl<'a, T: CodeBytes> PathSearch<'a, T> {
     /// Continues a path at a jump target. One that a table covers is another function, which returns to the
     /// address in the link register.
     fn jump(&mut self, target: ImageAddress, state: SymbolicState) {
-        if self.program.rule(target).is_some() {
+        if !self.is_covered && self.program.rule(target).is_some() {
             if self.goal.is_none() {
                 self.end(state.rule_at_return(u32::from(LINK)));
             }

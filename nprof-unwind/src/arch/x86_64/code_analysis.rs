@@ -83,6 +83,7 @@ pub(crate) fn rule(
         budget,
         agreement: Agreement::None,
         goal: None,
+        is_covered: false,
     };
     paths.follow_all();
     if matches!(paths.agreement, Agreement::None) {
@@ -111,6 +112,7 @@ pub(crate) fn rule_since_entry(
     at: ImageAddress,
 ) -> Option<UnwindRule> {
     let state = SymbolicState::new(false, program.keeps_frame_pointer_only());
+    let is_covered = program.rule(at).is_some();
     let mut paths = PathSearch {
         program,
         factory: InstructionInfoFactory::new(),
@@ -120,6 +122,7 @@ pub(crate) fn rule_since_entry(
         budget: BUDGET_SINCE_ENTRY,
         agreement: Agreement::None,
         goal: Some(at),
+        is_covered,
     };
     paths.follow_all();
     match paths.agreement {
@@ -205,6 +208,8 @@ struct PathSearch<'a, T> {
     agreement: Agreement,
     /// The place to which paths lead from the start of a function. None if they lead to its end.
     goal: Option<ImageAddress>,
+    /// True if an unwind table covers that place: then one covers the whole function.
+    is_covered: bool,
 }
 
 impl<T: CodeBytes> PathSearch<'_, T> {
@@ -253,9 +258,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
                     // after the call that a table covers is another function, unless one covers
                     // all of it.
                     let is_end = target(&instruction) == Some(next);
-                    let goal = self.goal;
-                    let is_covered = goal.is_some_and(|goal| self.program.rule(goal).is_some());
-                    if is_end || !is_covered && self.program.rule(next).is_some() {
+                    if is_end || !self.is_covered && self.program.rule(next).is_some() {
                         return;
                     }
                     if self.goal != Some(next) && is_padding(self.program, next) {
@@ -302,7 +305,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
         if self.program.is_generated() && distance > FUNCTION_MAX_BYTES_GENERATED {
             return;
         }
-        match self.program.rule(target) {
+        match self.program.rule(target).filter(|_| !self.is_covered) {
             Some(_) if self.goal.is_some() => {}
             Some(row) => self.end(state.rule_via_table(&row)),
             None if self.pending.len() < PENDING_MAX => self.pending.push_back((target, state)),

@@ -208,6 +208,16 @@ fn function_that_never_returns_is_followed_from_its_start() {
 }
 
 #[test]
+fn jumps_and_calls_are_followed_in_a_function_with_a_table() {
+    // ret; stp x29, x30, [sp, #-32]!; bl; b over an instruction; bl; brk
+    let code = vec![RET, PUSH, BL, 0x1400_0002, NOP, BL, 0xd420_0000];
+    let place = START.wrapping_add(24);
+    let mut written = Written(code, Some(START));
+    let rules: Vec<_> = rules_since_prologues(&mut written, place).into_iter().map(parts).collect();
+    assert_eq!(rules, [((SP, 32), at(-24), vec![])]);
+}
+
+#[test]
 fn thread_exit_follows_the_return_of_its_function() {
     let ends = |code: &[u32]| is_thread_exit(&mut Written(code.to_vec(), None), START);
     let svc = 0xd400_0001;

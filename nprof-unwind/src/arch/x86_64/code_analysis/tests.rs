@@ -454,6 +454,27 @@ fn function_that_never_returns_is_followed_from_its_start() {
 }
 
 #[test]
+fn jumps_are_followed_in_a_function_with_a_table() {
+    // ret; push %rbx; sub $32,%rsp; jmp over a byte; call; hlt
+    let bytes = [RET, PUSH_RBX, SUB_32, &[0xeb, 1, 0x90], CALL, HLT].concat();
+    let (target, at) = (START.wrapping_add(9), START.wrapping_add(14));
+    let row = UnwindRule {
+        cfa: Cfa::Register(arch::FP, 16),
+        return_address: RegisterRule::AtCfaOffset(-8),
+        registers: Box::default(),
+        signal: false,
+    };
+    let rules = |places: &[ImageAddress]| {
+        let rows = places.iter().map(|&place| (place, row.clone())).collect();
+        let mut written = Written { bytes: bytes.clone(), rows, ..Written::default() };
+        let rules = rules_since_prologues(&mut written, at);
+        rules.iter().map(|rule| rule.cfa.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(&[target, at]), [Cfa::Register(arch::SP, 48)]);
+    assert_eq!(rules(&[target]), [], "a jump to another function");
+}
+
+#[test]
 fn start_after_int3_is_tried_before_nearer_ones() {
     // A jump over `push %rbp`, with which a function might begin.
     let over_push = [&[0xeb, 1], PUSH_RBP].concat();
