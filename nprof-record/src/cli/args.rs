@@ -266,7 +266,8 @@ fn wait_windows(text: &str) -> Result<Windows, String> {
     }
     let of = interval_ns / length_ns;
     if of < 2 || !interval_ns.is_multiple_of(length_ns) {
-        return Err("the interval must be two or more windows long, without a rest".to_owned());
+        return Err("the interval must be a multiple of the length, at least twice as long, such as 10ms/100ms"
+            .to_owned());
     }
     Ok(Windows { length_ns, of })
 }

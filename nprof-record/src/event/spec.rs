@@ -6,10 +6,13 @@
 //! |-----------------------------|-------------------------------|
 //! | `name`                      | `cycles:1000000/u`            |
 //! | `system:name`               | `syscalls:sys_enter_write:1`  |
+//! | `name` of a time           | `blocked:5ms`                 |
 //! | `pmu/terms/`                | `cpu/event=0x3c,umask=0x1/u`  |
 //! | `uprobe:path:0xoffset`      | `uprobe:/bin/sh:0x1234:10/u`  |
 //!
 //! The modifiers of a PMU's event follow its closing slash, or the slash after its period.
+
+use nprof_cli::time;
 
 use crate::event::preloaded;
 use crate::event::probe;
@@ -17,6 +20,9 @@ use crate::event::{CpuMode, DEFAULT_EVENT};
 
 /// The longest period: the kernel rejects larger ones (`perf_event_open`, kernel/events/core.c).
 pub(crate) const PERIOD_MAX: u64 = i64::MAX as u64;
+
+/// The events, and names for several, of which the unit is a nanosecond.
+const TIMES: [&str; 6] = ["cpu-clock", "task-clock", "blocked", "runnable", "wait", "wall"];
 
 /// One requested event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +135,19 @@ fn period(text: &str) -> Result<(&str, Option<u64>), String> {
             || format!("{name}: expected a number of bytes, such as 512k, not {digits:?}");
         return period.map(|period| (name, Some(period))).ok_or_else(expected);
     }
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number && let Some((number, unit_ns)) = time::number_and_unit(digits) {
+        let ns = number * unit_ns as f64;
+        return match TIMES.contains(&name) && (1.0..PERIOD_MAX as f64).contains(&ns) {
+            true => Ok((name, Some(ns.round() as u64))),
+            false => Err(format!(
+                "{text}: a period is a time, such as 5ms, only for events that measure time ({}); write a \
+                 number",
+                TIMES.join(", ")
+            )),
+        };
+    }
+    if !is_number {
         return Ok((text, None));
     }
     let period = digits.parse().ok().filter(|&period| (1..=PERIOD_MAX).contains(&period));
@@ -181,7 +199,7 @@ mod tests {
 
     #[test]
     fn parses_names_periods_and_modifiers() {
-        let cases: [(&str, Parts<'_>); 23] = [
+        let cases: [(&str, Parts<'_>); 25] = [
             ("cycles", ("cycles", None, None)),
             ("cycles:1000000", ("cycles", Some(1_000_000), None)),
             ("cycles:1000000/u", ("cycles", Some(1_000_000), Some(CpuMode::User))),
@@ -204,6 +222,8 @@ mod tests {
             ("uprobe:/bin/u:0x10", ("uprobe:/bin/u:0x10", None, None)),
             ("uprobe:/bin/u:0x10/u", ("uprobe:/bin/u:0x10", None, Some(CpuMode::User))),
             ("uprobe:/a:3/b:0x10:9/k", ("uprobe:/a:3/b:0x10", Some(9), Some(CpuMode::Kernel))),
+            ("wall:5ms", ("wall", Some(5_000_000), None)),
+            ("cpu-clock:0.5ms/u", ("cpu-clock", Some(500_000), Some(CpuMode::User))),
             ("kprobe:do_exit:2", ("kprobe:do_exit", Some(2), None)),
             ("uprobe:/bin/sh", ("uprobe:/bin/sh", None, None)),
             ("a:b:c", ("a:b:c", None, None)),
@@ -224,6 +244,11 @@ mod tests {
             ("cycles:0", "the period 0 is not between 1 and 9223372036854775807"),
             ("cycles:9223372036854775808", "is not between"),
             ("cycles:99999999999999999999999", "is not between"),
+            (
+                "cycles:5ms",
+                "cycles:5ms: a period is a time, such as 5ms, only for events that measure time",
+            ),
+            ("wait:0.1ns", "write a number"),
             ("cycles/x", "unknown modifier /x in cycles/x: write /u, /k or /uk"),
             ("cycles/uu", "unknown modifier /uu"),
             ("cpu/event=1/ux", "unknown modifier ux in cpu/event=1/ux: write u, k or uk"),

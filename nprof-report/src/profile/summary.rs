@@ -515,10 +515,12 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
     }
     name.push_str(&summary.windows());
     let mut lines = vec![format!("event:   {name}")];
-    // Only the default event, CPU cycles, has a replacement: virtual machines often have no counter.
     if !event.fallback.is_empty() {
-        let why = escaped(&event.fallback);
-        lines.push(format!("         in place of the default, CPU cycles ({why})"));
+        // The default event, CPU cycles, is replaced where there is no counter, as in many virtual machines;
+        // waiting is measured in another way without BPF.
+        let is_default = event.measure == Measure::CpuTime;
+        let how = if is_default { "in place of the default, CPU cycles" } else { "in another way" };
+        lines.push(format!("         {how} ({})", escaped(&event.fallback)));
     }
     let samples = summary.sum.samples;
     lines.push(format!(
