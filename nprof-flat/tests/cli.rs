@@ -223,9 +223,9 @@ fn joined_events_are_one() {
         "{table}"
     );
     assert!(table.lines().any(|line| line.starts_with(" 75.00") && line.contains("futex_do_wait")));
-    // The coverage of an event that was added into another one is unknown.
+    // That of an event that was added into another one is unknown.
     let threads = "threads: wall 0.056 s = cpu 0.006 + runnable 0.001 + blocked 0.049; coverage: ";
-    assert!(table.contains(&format!("{threads}cpu 100.0 %\n")), "{table}");
+    assert!(table.contains(&format!("{threads}wall 100.0 %, cpu 100.0 %\n")), "{table}");
     let separate = flat().stdout(&[], &waits());
     let all = format!("{threads}cpu 100.0 %, runnable 100.0 %, blocked 100.0 %\n");
     assert!(separate.contains(&all), "{separate}");

@@ -406,7 +406,14 @@ impl Summary {
         let is_whole =
             |event: &EventSummary| matches!(&event.event.scope[..], b"" | b"user+kernel");
         let samples_all = self.events.iter().all(is_whole);
-        ThreadTime::new(&ends, waited(b"runnable"), waited(b"blocked"), samples_all)
+        let (runnable, blocked) = (waited(b"runnable"), waited(b"blocked"));
+        ThreadTime::new(
+            &ends,
+            runnable,
+            blocked,
+            all_time(&self.events).filter(|_| samples_all),
+            samples_all,
+        )
     }
 
     /// Returns lines on the samples of an event in code without names; none if all have names.
@@ -454,6 +461,16 @@ pub fn unnamed_sentences<'a>(
         remedies.append(summary.remedies.clone());
     }
     unnamed::sentences(&unnamed, all, &remedies)
+}
+
+/// Returns the weight of the samples of a sum of the CPU time and both kinds of waiting. None without one.
+fn all_time(events: &[EventSummary]) -> Option<u64> {
+    let is_cpu = |part: &Event| part.measure == Measure::CpuTime;
+    let has_all = |event: &&EventSummary| {
+        let has = |name: &[u8]| event.parts.iter().any(|part| part.name == name);
+        has(b"runnable") && has(b"blocked") && event.parts.iter().any(is_cpu)
+    };
+    events.iter().find(has_all).map(|event| event.sum.weight)
 }
 
 /// Returns the weight of the samples of an event of waiting. None if it was not recorded, or added into

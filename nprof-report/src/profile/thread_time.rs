@@ -13,6 +13,8 @@ const USUAL_REMAINDER: f64 = 0.001;
 pub struct ThreadTime {
     /// The time that threads were observed, in nanoseconds.
     pub wall_ns: u64,
+    /// The part of it that the samples of a sum of all its parts represent, in per cent. None without one.
+    pub coverage: Option<f64>,
     /// Its parts.
     pub parts: [TimePart; 3],
 }
@@ -30,12 +32,13 @@ pub struct TimePart {
 
 impl ThreadTime {
     /// Returns the time of the threads of all runs from the ends of these, with the weights of the
-    /// samples of waiting. `samples_all` is false if only one mode of the CPU was sampled: then the CPU time
+    /// samples of waiting, and of those of all time. `samples_all` is false if only one mode of the CPU was sampled: then the CPU time
     /// of a run is not that on a CPU, which is the rest. None if a run did not count the time.
     pub(crate) fn new(
         ends: &[Option<&End>],
         runnable: Option<u64>,
         blocked: Option<u64>,
+        all: Option<u64>,
         samples_all: bool,
     ) -> Option<Self> {
         let sum = |of: fn(&End) -> Option<u64>| {
@@ -43,12 +46,12 @@ impl ThreadTime {
             times.filter(|times| !times.is_empty()).map(|times| total(times.into_iter()))
         };
         let wall_ns = sum(|end| end.wall_ns)?;
-        let part = |name, ns: u64, sampled: Option<u64>| {
+        let covered = |ns: u64, sampled: Option<u64>| {
             // A part without time has nothing that samples could represent.
             let sampled = sampled.filter(|_| ns > 0);
-            let coverage = sampled.map(|sampled| 100.0 * sampled as f64 / ns as f64);
-            TimePart { name, ns, coverage }
+            sampled.map(|sampled| 100.0 * sampled as f64 / ns as f64)
         };
+        let part = |name, ns, sampled| TimePart { name, ns, coverage: covered(ns, sampled) };
         let (runnable_ns, blocked_ns) = (sum(|end| end.runnable_ns)?, sum(|end| end.blocked_ns)?);
         let cpu = if samples_all {
             part("cpu", sum(|end| end.task_ns)?, sum(|end| end.sampled_ns))
@@ -57,7 +60,7 @@ impl ThreadTime {
         };
         let parts =
             [cpu, part("runnable", runnable_ns, runnable), part("blocked", blocked_ns, blocked)];
-        Some(Self { wall_ns, parts })
+        Some(Self { wall_ns, coverage: covered(wall_ns, all), parts })
     }
 
     /// Returns the time that is in no part; negative if some is in two.
@@ -83,10 +86,10 @@ impl ThreadTime {
             let sign = if remainder < 0.0 { "-" } else { "+" };
             line.push_str(&format!(" {sign} {} unaccounted for", seconds(remainder.abs())));
         }
-        let sampled: Vec<String> = self
-            .parts
-            .iter()
-            .filter_map(|part| Some(format!("{} {:.1} %", part.name, part.coverage?)))
+        let parts = self.parts.iter().map(|part| (part.name, part.coverage));
+        let sampled: Vec<String> = std::iter::once(("wall", self.coverage))
+            .chain(parts)
+            .filter_map(|(name, coverage)| Some(format!("{name} {:.1} %", coverage?)))
             .collect();
         if !sampled.is_empty() {
             line.push_str(&format!("; coverage: {}", sampled.join(", ")));
@@ -103,6 +106,7 @@ impl ThreadTime {
             "runnable_ns": runnable.ns,
             "blocked_ns": blocked.ns,
             "remainder_ns": self.remainder_ns() as i64,
+            "wall_coverage": self.coverage,
             "cpu_coverage": cpu.coverage,
             "runnable_coverage": runnable.coverage,
             "blocked_coverage": blocked.coverage,
@@ -113,6 +117,7 @@ impl ThreadTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::join::Joins;
     use crate::profile::summary::Summary;
     use crate::profile::{GroupBy, Profile};
 
@@ -144,6 +149,27 @@ mod tests {
         assert_eq!(time.object()["runnable_coverage"], Value::Null);
         let lines = summary(&[END]).heading();
         assert!(lines.contains(&time.line()), "{lines:?}");
+    }
+
+    #[test]
+    fn sum_of_all_time_has_a_coverage() {
+        let text = format!(
+            "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\n\
+             @event\tid=2\tname=blocked\tunit=ns\tmeasure=wait-time\n\
+             @event\tid=3\tname=runnable\tunit=ns\tmeasure=wait-time\n\
+             S\t1\t1\t0\t0\t0\t3500000000\t3\n@end\tsamples=1\trecords=4\tlost=0\t{END}\n"
+        );
+        let line = |join: &str| {
+            let joins = [join.parse().expect("valid")];
+            let joins = Joins::new(&joins).expect("valid");
+            let mut profile = Profile::new(GroupBy::default()).joining(joins);
+            profile.read("in", text.as_bytes(), |_, _, _| {}).expect("a stream");
+            profile.summary.thread_time().expect("it was counted").line()
+        };
+        let all = line("cpu-clock,runnable,blocked=wall");
+        assert!(all.ends_with("; coverage: wall 50.0 %, cpu 90.0 %"), "{all}");
+        let some = line("runnable,blocked=wait");
+        assert!(some.ends_with("; coverage: cpu 90.0 %"), "{some}");
     }
 
     #[test]
