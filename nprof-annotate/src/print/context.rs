@@ -24,7 +24,8 @@ impl PrintContext<'_> {
 
     /// Returns the margin of error of a share, in percentage points. None if shares of the event have none.
     pub(crate) fn margin(&self, sum: Sum, event: &ReportedEvent) -> Option<f64> {
-        let has_margins = self.summary.events[event.event].has_margins();
-        has_margins.then(|| 100.0 * self.args.options.confidence().margin(sum, event.whole))
+        let summary = &self.summary.events[event.event];
+        let margin = summary.margin(self.args.options.confidence(), sum, event.whole);
+        margin.map(|margin| 100.0 * margin)
     }
 }

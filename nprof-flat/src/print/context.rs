@@ -114,15 +114,10 @@ impl<'a> PrintContext<'a> {
     /// event have none.
     pub(crate) fn margin(&self, sum: Sum, metric: Metric, event: &ReportedEvent) -> Option<f64> {
         let summary = &self.summary.events[event.event];
-        if !summary.has_margins() {
-            return None;
-        }
+        let margin = summary.margin(self.args.options.confidence(), sum, event.whole)?;
         let is_whole =
             summary.event.exact_ns.is_some_and(|slice_ns| self.args.has_whole_leaves(slice_ns));
-        if is_whole && metric == Metric::Self_ {
-            return Some(0.0);
-        }
-        Some(self.args.options.confidence().margin(sum, event.whole))
+        Some(if is_whole && metric == Metric::Self_ { 0.0 } else { margin })
     }
 
     /// True if the samples of an event represent blocks of memory.

@@ -11,6 +11,7 @@ use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Measure
 
 use crate::profile::group::{GroupKey, Sum};
 use crate::profile::join;
+use crate::profile::margin::Confidence;
 use crate::profile::thread_time::ThreadTime;
 use crate::profile::unnamed::{self, Remedies, Unnamed};
 
@@ -169,13 +170,31 @@ impl EventSummary {
         self.event.scaled.is_empty()
     }
 
+    /// True if each occurrence of the event was recorded: its shares are exact.
+    pub fn is_complete(&self) -> bool {
+        let Event { period, frequency, exact_ns, .. } = self.event;
+        // A call counter samples some of the calls that it counts.
+        let has_each = period == Some(1) && frequency.is_none() && exact_ns.is_none();
+        has_each && self.event.duty.is_empty() && self.lost_samples() == 0
+    }
+
+    /// Returns the margin of error of the share of `part` in `whole`, as a fraction: 0 if each occurrence of
+    /// the event was recorded. None if shares have no margins.
+    pub fn margin(&self, confidence: Confidence, part: Sum, whole: Sum) -> Option<f64> {
+        let margin = || if self.is_complete() { 0.0 } else { confidence.margin(part, whole) };
+        self.has_margins().then(margin)
+    }
+
     /// Returns the largest margin of error of any share of these samples with 95 % confidence,
     /// also if `--confidence` differs, as a fraction: 0.98 / sqrt(n) (nprofile thesis, section on accuracy).
-    /// For samples of unequal weight, the margin of a share of 50 %. 1 without samples. None if shares have
-    /// no margins.
+    /// For samples of unequal weight, the margin of a share of 50 %. 1 without samples. 0 if each occurrence of
+    /// the event was recorded. None if shares have no margins.
     pub fn maximum_margin(&self) -> Option<f64> {
         if !self.has_margins() {
             return None;
+        }
+        if self.is_complete() {
+            return Some(0.0);
         }
         // A share of 50 % has this margin with any weights. A smaller share of heavier samples can have
         // a larger one, since only few samples may make it up.
@@ -549,7 +568,9 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
         lines.push("margin:  unknown: the samples are estimates of another program".to_owned());
         return lines;
     };
-    if summary.sum.is_uniform() {
+    if summary.is_complete() {
+        lines.push("margin:  none: each occurrence was recorded".to_owned());
+    } else if summary.sum.is_uniform() {
         lines.push(format!(
             "margin:  a share is at most {margin:.2} points off, with 95 % confidence"
         ));

@@ -24,7 +24,7 @@ pub struct EventFacts {
     pub title: String,
     /// The quantity of its weights.
     pub measure: Measure,
-    /// True if shares of its samples have margins of error.
+    /// True if shares of its samples have margins of error: they are neither exact nor estimates.
     pub has_margins: bool,
     /// True if it has samples.
     pub has_samples: bool,
@@ -64,7 +64,7 @@ impl Facts {
                 title: format!("{name}{rate}"),
                 name,
                 measure: event.event.measure.clone(),
-                has_margins: event.has_margins(),
+                has_margins: event.has_margins() && !event.is_complete(),
                 has_samples: event.sum.samples > 0,
             }
         };

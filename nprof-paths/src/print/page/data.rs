@@ -154,8 +154,8 @@ fn events(context: &PrintContext<'_>) -> Vec<Value> {
             "unit": unit,
             "each": weight_of_each(event.counted),
             "samples": event.counted.samples,
-            // Estimates of another program have no margins.
-            "z": summary.has_margins().then_some(z),
+            // Estimates of another program have no margins; those of a complete event are 0.
+            "z": summary.has_margins().then_some(if summary.is_complete() { 0.0 } else { z }),
         })
     };
     if context.events.is_empty() {
