@@ -24,4 +24,5 @@ pub(crate) mod stack_chunks;
 pub(crate) mod switches;
 pub(crate) mod synthesize;
 pub(crate) mod time_merge;
+mod timer_phases;
 pub(crate) mod waits;

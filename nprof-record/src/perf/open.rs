@@ -246,7 +246,7 @@ impl<'a> EventOpener<'a> {
             copier: self.copier.map(|(_, copier)| copier),
             waits: self.waits,
             counts_lost: self.plan.common.counts_lost(),
-            stagger: self.plan.stagger(self.cpus.len()),
+            timer_phases: self.plan.timer_phases(self.cpus.len()),
             sideband_polled_ns: 0,
             sideband_drained_ns: sys::monotonic_ns(),
             drain_ns: 0,
@@ -447,7 +447,8 @@ impl<'a> EventOpener<'a> {
         let Some(file) = open_event(attr, target, cpu)? else { return Ok(()) };
         let id = sys::event_id(&file).context("cannot read the id of an event")?;
         let event = binding.event;
-        let opened = OpenEvent::new(file, event, binding.task, attr.read_format);
+        let opened = OpenEvent::new(file, event, binding.task, attr.read_format)
+            .with_timer(self.plan.timer_period(event));
         let key = (cpu, event.is_none());
         if let Some(ring) = self.rings.get_mut(&key) {
             sys::share_ring(&opened.file, &ring.events[0].file).context("cannot share a ring")?;

@@ -24,6 +24,7 @@ use crate::event::{
 };
 use crate::os::open_error;
 use crate::perf::record::{RawData, SampleLayout};
+use crate::perf::timer_phases::TimerPhases;
 use crate::perf::waits::tracer::WaitConfig;
 use crate::perf::waits::windows::Windows;
 
@@ -128,9 +129,6 @@ pub(crate) struct PlannedEvent {
     pub(crate) frequency: Option<u64>,
     pub(crate) scope: CpuMode,
 }
-
-/// The longest time over which the starts of the CPUs' events are spread: the command waits for it.
-const STAGGER_MAX: Duration = Duration::from_millis(1);
 
 /// The events of a recording, and how they will be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -461,26 +459,27 @@ impl Plan {
         }
     }
 
-    /// Returns the time from the start of the events of a CPU to that of the next one, of `cpus`.
-    ///
-    /// The timers of CPUs that start together expire together for ever. The interrupt of one CPU then
-    /// delays a thread, and the next CPU is always seen as it waits for that thread: of two threads that
-    /// wake each other on two CPUs, the second had 4 to 100 % of its samples. The starts are therefore
-    /// spread over a period.
-    pub(crate) fn stagger(&self, cpus: usize) -> Duration {
+    /// Returns the period in ns of an event, if a timer takes its samples.
+    pub(crate) fn timer_period(&self, event: EventId) -> Option<u64> {
+        let planned = self.events.get((event.0 as usize).checked_sub(1)?)?;
+        let mut configs = planned.event.configs.iter();
+        let is_timer = configs.any(|it| it.interrupt() == Some(Interrupt::Timer));
+        match planned.period {
+            SamplingPeriod::Fixed(ns) => is_timer.then_some(ns),
+            SamplingPeriod::Adaptive(_) => None,
+        }
+    }
+
+    /// Returns the phases of the timers that take samples of CPUs.
+    pub(crate) fn timer_phases(&self, cpus: usize) -> TimerPhases {
         if self.common.open_mode != OpenMode::System {
             // The timers start when their tasks are switched in.
-            return Duration::ZERO;
+            return TimerPhases::default();
         }
-        let is_timer = |it: &PerfEventConfig| it.interrupt() == Some(Interrupt::Timer);
-        let timers =
-            self.events.iter().filter(|planned| planned.event.configs.iter().any(is_timer));
-        let periods = timers.filter_map(|planned| match planned.period {
-            SamplingPeriod::Fixed(ns) => Some(Duration::from_nanos(ns)),
-            SamplingPeriod::Adaptive(_) => None,
-        });
-        let spread = periods.max().unwrap_or_default().min(STAGGER_MAX);
-        spread / u32::try_from(cpus.max(1)).unwrap_or(u32::MAX)
+        let periods = (1..=self.events.len() as u32).map(EventId);
+        let periods =
+            periods.filter_map(|event| Some(Duration::from_nanos(self.timer_period(event)?)));
+        TimerPhases::new(periods.max().unwrap_or_default(), cpus)
     }
 
     /// Returns the first event that measures CPU time, and its number. None if there is none.

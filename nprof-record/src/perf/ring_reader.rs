@@ -48,13 +48,21 @@ pub(super) struct OpenEvent {
     pub(super) task: Option<u32>,
     /// The numbers that it returns.
     read_format: u64,
+    /// The period in ns, if a timer takes its samples.
+    timer_period: Option<u64>,
     /// The number of its lost records that are already reported.
     reported_lost: Cell<u64>,
 }
 
 impl OpenEvent {
     pub(super) fn new(file: File, event: EventId, task: Option<u32>, read_format: u64) -> Self {
-        Self { file, event, task, read_format, reported_lost: Cell::new(0) }
+        let (timer_period, reported_lost) = (None, Cell::new(0));
+        Self { file, event, task, read_format, timer_period, reported_lost }
+    }
+
+    /// Notes the period in ns, if a timer takes its samples.
+    pub(super) fn with_timer(self, timer_period: Option<u64>) -> Self {
+        Self { timer_period, ..self }
     }
 
     /// Reads the numbers that the kernel keeps for it. None if it cannot be read.
@@ -342,6 +350,11 @@ impl CpuRing {
     /// True if the ring holds sideband records (mmap, comm, fork, exit) instead of samples.
     pub(super) fn is_sideband(&self) -> bool {
         self.events[0].event.is_none()
+    }
+
+    /// Returns the events of which a timer takes the samples, with their periods in ns.
+    pub(super) fn timers(&self) -> impl Iterator<Item = (&File, u64)> {
+        self.events.iter().filter_map(|event| Some((&event.file, event.timer_period?)))
     }
 
     /// Reports the losses that records have noted. With `counts_lost` each event is read for its

@@ -18,6 +18,7 @@ use crate::perf::record::{self, KernelRecord, RawData, SampleId};
 use crate::perf::ring_reader::CpuRing;
 use crate::perf::stack_chunks::{ChunkAssembler, SampleKey};
 use crate::perf::time_merge::TimeMerge;
+use crate::perf::timer_phases::TimerPhases;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::sys;
 
@@ -51,8 +52,7 @@ pub(crate) struct RingSet {
     pub(super) waits: Option<Rc<WaitTracer>>,
     /// True if events count their lost records themselves (PERF_FORMAT_LOST).
     pub(super) counts_lost: bool,
-    /// The time from the start of the events of a CPU to that of the next CPU.
-    pub(super) stagger: Duration,
+    pub(super) timer_phases: TimerPhases,
     /// Time of the last poll for sideband records.
     pub(super) sideband_polled_ns: u64,
     /// Time of the last drain with sideband records of recorded tasks.
@@ -73,7 +73,7 @@ impl RingSet {
         for ring in self.rings.iter().filter(|ring| samples || ring.is_sideband()) {
             if !ring.is_sideband() {
                 thread::sleep(start.saturating_sub(begin.elapsed()));
-                start += self.stagger;
+                start += self.timer_phases.stagger;
             }
             for open_event in &ring.events {
                 sys::enable(&open_event.file)?;
@@ -200,9 +200,21 @@ impl RingSet {
             }
             ring.report_lost(self.drain_ns, self.counts_lost, self.copier.as_ref(), handler);
         }
+        self.restart_timers();
         let is_quiet = self.is_quiet();
         let backlogs = self.rings.iter().map(|ring| ring.backlog(is_quiet));
         backlogs.max().unwrap_or(Backlog::Nothing)
+    }
+
+    /// Starts the timers of the next CPU again, if it is time.
+    fn restart_timers(&mut self) {
+        let Some(number) = self.timer_phases.due(self.drain_ns) else { return };
+        let sampled: Vec<_> = self.rings.iter().filter(|ring| !ring.is_sideband()).collect();
+        let ring = number.checked_rem(sampled.len()).and_then(|at| sampled.get(at));
+        for (event, period) in ring.into_iter().flat_map(|ring| ring.timers()) {
+            // It fails after its CPU went offline.
+            let _ = sys::restart_period(event, period);
+        }
     }
 
     /// Hands over the oldest record of a ring, and frees its space.

@@ -37,7 +37,7 @@ pub(crate) use counted_function::{OwnFunction, system_call};
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use mount::detached_tracefs;
 pub(crate) use perf_event::{
-    EventTarget, Ring, disable, enable, event_id, perf_event_open, share_ring,
+    EventTarget, Ring, disable, enable, event_id, perf_event_open, restart_period, share_ring,
 };
 pub(crate) use pidfd::ProcessFd;
 pub(crate) use priority::{Priority, raise_priority};

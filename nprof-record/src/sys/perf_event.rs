@@ -85,6 +85,17 @@ pub(crate) fn enable(event: &File) -> io::Result<()> {
     check(unsafe { perf::ioctls::ENABLE(event.as_raw_fd(), 0) }).map(drop)
 }
 
+/// Begins the period of an event again, now; it has the length `period`.
+///
+/// # Errors
+///
+/// ioctl(2).
+pub(crate) fn restart_period(event: &File, period: u64) -> io::Result<()> {
+    let place = std::ptr::from_ref(&period).expose_provenance() as u64;
+    // SAFETY: the descriptor is open, and the kernel reads one u64 from a live variable.
+    check(unsafe { perf::ioctls::PERIOD(event.as_raw_fd(), place) }).map(drop)
+}
+
 /// Stops counting.
 ///
 /// # Errors

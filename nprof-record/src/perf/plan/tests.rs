@@ -350,14 +350,11 @@ fn bpf_copier_serves_events_that_do_not_interrupt_each_other() {
 }
 
 #[test]
-fn timers_of_cpus_start_one_after_the_other() {
-    let stagger =
-        |request: &Request, cpus| planned(request, |_, _| 0).expect("a plan").stagger(cpus);
-    let fast = Request { frequency: 4000, ..clock_request() };
-    assert_eq!(stagger(&fast, 2), Duration::from_micros(125));
-    let slow = Request { frequency: 10, ..clock_request() };
-    assert_eq!(stagger(&slow, 4), STAGGER_MAX / 4, "the command does not wait for long");
-    assert_eq!(stagger(&default_request(), 4), Duration::ZERO, "counters have no common pace");
+fn timers_of_cpus_have_phases() {
+    let phases = |request: &Request| planned(request, |_, _| 0).expect("a plan").timer_phases(4);
+    let none = TimerPhases::default();
+    assert_eq!(phases(&clock_request()), TimerPhases::new(Duration::from_nanos(1_003_010), 4));
+    assert_eq!(phases(&default_request()), TimerPhases::new(Duration::ZERO, 4), "counters");
     let of_task = Request { open_modes: vec![OpenMode::Task], ..clock_request() };
-    assert_eq!(stagger(&of_task, 4), Duration::ZERO);
+    assert_eq!(phases(&of_task), none);
 }
