@@ -3,8 +3,9 @@
 //! The timers of two CPUs keep their distance for ever. The interrupt of one delays a thread, and that of the
 //! other, shortly after it, then sees the same part of a program again and again: of two threads that wake
 //! each other on two CPUs, the second had 4 to 100 % of its samples, by the distance. So the timers of the
-//! CPUs start one after the other, and one of them starts again from time to time. Each such time a part of
-//! a period has no sample, half of one on average.
+//! CPUs start one after the other, and those of one CPU start again from time to time, of one CPU at a time:
+//! two that start together have no distance. Each such time a part of a period has no sample, half of one
+//! on average.
 
 use std::time::Duration;
 
