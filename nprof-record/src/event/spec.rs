@@ -6,7 +6,7 @@
 //! |-----------------------------|-------------------------------|
 //! | `name`                      | `cycles:1000000/u`            |
 //! | `system:name`               | `syscalls:sys_enter_write:1`  |
-//! | `name` of a time           | `blocked:5ms`                 |
+//! | `name` of a time            | `blocked:5ms`                 |
 //! | `pmu/terms/`                | `cpu/event=0x3c,umask=0x1/u`  |
 //! | `uprobe:path:0xoffset`      | `uprobe:/bin/sh:0x1234:10/u`  |
 //!

@@ -55,14 +55,14 @@ pub(super) struct OpenEvent {
 }
 
 impl OpenEvent {
-    pub(super) fn new(file: File, event: EventId, task: Option<u32>, read_format: u64) -> Self {
-        let (timer_period, reported_lost) = (None, Cell::new(0));
-        Self { file, event, task, read_format, timer_period, reported_lost }
-    }
-
-    /// Notes the period in ns, if a timer takes its samples.
-    pub(super) fn with_timer(self, timer_period: Option<u64>) -> Self {
-        Self { timer_period, ..self }
+    pub(super) fn new(
+        file: File,
+        event: EventId,
+        task: Option<u32>,
+        read_format: u64,
+        timer_period: Option<u64>,
+    ) -> Self {
+        Self { file, event, task, read_format, timer_period, reported_lost: Cell::new(0) }
     }
 
     /// Reads the numbers that the kernel keeps for it. None if it cannot be read.

@@ -32,8 +32,9 @@ pub struct TimePart {
 
 impl ThreadTime {
     /// Returns the time of the threads of all runs from the ends of these, with the weights of the
-    /// samples of waiting, and of those of all time. `samples_all` is false if only one mode of the CPU was sampled: then the CPU time
-    /// of a run is not that on a CPU, which is the rest. None if a run did not count the time.
+    /// samples of waiting, and of those of all time. `samples_all` is false if only one mode of the CPU was
+    /// sampled: then the CPU time of a run is not that on a CPU, which is the rest. None if a run did not
+    /// count the time.
     pub(crate) fn new(
         ends: &[Option<&End>],
         runnable: Option<u64>,
