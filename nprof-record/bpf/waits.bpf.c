@@ -44,6 +44,7 @@ struct task_struct {
 	u32 __state;
 	int exit_state;
 	int on_cpu;
+	char comm[16];
 	struct sched_entity se;
 	struct sched_info sched_info;
 } HIDDEN;
@@ -843,9 +844,15 @@ struct {
 	TYPE(value, u64);
 } capture_after SEC(".maps");
 
-// What `on_task` does with the threads: it reports them, or begins or ends a window in which waits are
-// measured.
-enum { REPORTS = 0, OPENS = 1, CLOSES = 2 };
+// What `on_task` does with the threads: it reports them or their names, or begins or ends a window in
+// which waits are measured.
+enum { REPORTS = 0, OPENS = 1, CLOSES = 2, NAMES = 3 };
+
+// The name of a thread, see `ThreadName::read` in src/perf/waits/data.rs.
+struct name {
+	u32 tid;
+	char comm[16];
+};
 
 struct {
 	UINT(type, MAP_ARRAY);
@@ -903,6 +910,13 @@ int on_task(struct bpf_iter__task *ctx)
 	edge = map_lookup(&window, &first);
 	if (!edge)
 		return 0;
+	if (*edge == NAMES) {
+		struct name name = { .tid = tid };
+		probe_read_kernel(name.comm, sizeof(name.comm),
+				  __builtin_preserve_access_index(&task->comm));
+		seq_write(seq, &name, sizeof(name));
+		return 0;
+	}
 	if (*edge == OPENS) {
 		// The programs for switches are attached already, so that no switch is missed from now on.
 		thread->since = ktime_get_ns();

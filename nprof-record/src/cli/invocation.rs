@@ -20,7 +20,7 @@ use crate::convert::value_events::ValueEvents;
 use crate::convert::waits::{Random, WaitState};
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
-use crate::os::procfs;
+use crate::os::procfs::{self, ThreadNames};
 use crate::perf::calls::tracer::CallTracer;
 use crate::perf::open::OpenTarget;
 use crate::perf::plan::{OpenMode, Plan};
@@ -56,10 +56,10 @@ fn value_events(plan: &Plan) -> anyhow::Result<Option<ValueEvents>> {
 }
 
 /// Adds running processes to the converter. Their sideband events are enabled already.
-fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
+fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses, names: &ThreadNames) {
     let recorded = running.recorded();
     for &pid in &recorded {
-        converter.add_existing_process(pid);
+        converter.add_existing_process(pid, names);
         converter.read_maps(pid);
     }
     for &pid in running.excluded() {
@@ -67,7 +67,7 @@ fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
     }
     // Children that were forked after `Target::find` and before the sideband was enabled.
     for pid in procfs::descendants(&recorded, &running.known()) {
-        converter.add_existing_process(pid);
+        converter.add_existing_process(pid, names);
     }
 }
 
@@ -359,7 +359,9 @@ impl Invocation<'_> {
             if let Some(rings) = &mut rings {
                 rings.expect_quiet();
             }
-            add_running(&mut converter, running);
+            // Those that it does not have are read from /proc.
+            let names = self.tracer.as_ref().and_then(|tracer| tracer.names().ok());
+            add_running(&mut converter, running, &names.unwrap_or_default());
             if let Some(rings) = &rings
                 && !self.is_delayed()
             {

@@ -12,6 +12,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::sys;
 
+/// The names of threads by their ids.
+pub(crate) type ThreadNames = FxHashMap<u32, Vec<u8>>;
+
 /// An existing thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadInfo {

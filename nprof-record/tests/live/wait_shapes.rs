@@ -141,18 +141,26 @@ fn long_wait_among_a_hundred_thousand_short_ones_has_its_share() {
 const IDLE: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 static volatile long turns;
-static void *idle(void *none) { pause(); return none; }
-static void *busy(void *none) { for (;;) turns++; return none; }
+static pthread_barrier_t named;
+static void begin(const char *name) {
+    prctl(PR_SET_NAME, name);
+    pthread_barrier_wait(&named);
+}
+static void *idle(void *none) { begin("idle"); pause(); return none; }
+static void *busy(void *none) { begin("as long a name!"); for (;;) turns++; return none; }
 int main(void) {
     char end;
     pthread_t thread;
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 65536);
+    pthread_barrier_init(&named, 0, 1005);
     for (int i = 0; i < 1000; i++) pthread_create(&thread, &small, idle, 0);
     for (int i = 0; i < 4; i++) pthread_create(&thread, &small, busy, 0);
+    pthread_barrier_wait(&named);
     puts("ready");
     fflush(stdout);
     _exit(read(0, &end, 1) < 0);
@@ -168,6 +176,8 @@ fn idle_threads_have_few_samples_and_all_their_time() {
     let Some(recording) = Recording::of(directory, &words) else { return };
     assert_eq!(recording.times.len(), 1005);
     recording.assert_waits_are_exact();
+    let named = |name: &[u8]| recording.lives.values().filter(|thread| thread.comm == name).count();
+    assert_eq!((named(b"idle"), named(b"as long a name!")), (1000, 4));
     // One at the end for each thread, and 32 in each second before. The size of the stream also depends
     // on the time for which the busy threads wait for a CPU.
     let parts = recording.samples.iter().filter(|it| it.event == "blocked").count();

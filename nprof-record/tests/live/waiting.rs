@@ -41,6 +41,8 @@ impl Observation {
 /// The life of a thread.
 pub(crate) struct Life {
     pub(crate) pid: u32,
+    /// Its name at first.
+    pub(crate) comm: Vec<u8>,
     /// None if its end is not in the stream.
     pub(crate) exit_ns: Option<u64>,
 }
@@ -123,7 +125,8 @@ impl Recording {
                 Record::Event(event) => all.events.push((*event).clone()),
                 Record::End(end) => all.end = *end,
                 Record::Task(task) => {
-                    all.lives.insert(task.id, Life { pid: task.pid, exit_ns: None });
+                    let comm = task.comm.to_vec();
+                    all.lives.insert(task.id, Life { pid: task.pid, comm, exit_ns: None });
                 }
                 Record::Change(change) if change.kind == ChangeKind::Exit => {
                     if let Some(life) = all.lives.get_mut(&change.task) {

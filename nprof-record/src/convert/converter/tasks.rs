@@ -6,14 +6,26 @@ use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, PendingExec};
 use crate::convert::stack_resolver::StackResolver;
-use crate::os::procfs;
+use crate::os::procfs::{self, ThreadInfo, ThreadNames};
 use crate::perf::record::{SampleId, TaskIds};
 use crate::sys;
 
 impl<S: Sink> Converter<S> {
-    /// Adds a process that existed before the recording, with all its threads.
-    pub(crate) fn add_existing_process(&mut self, pid: u32) {
-        procfs::threads(pid).into_iter().for_each(|tid| self.add_existing_thread(pid, tid));
+    /// Adds a process that existed before the recording, with all its threads. Those not in `names` are
+    /// looked up in /proc.
+    pub(crate) fn add_existing_process(&mut self, pid: u32, names: &ThreadNames) {
+        for tid in procfs::threads(pid) {
+            let has_first = self.tree.task(pid).is_some();
+            match names.get(&tid) {
+                Some(name) if has_first && self.tree.task(tid).is_none() => {
+                    let (comm, time_ns) = (name.clone(), sys::monotonic_ns());
+                    let found = ThreadInfo { pid, tid, parent: 0, comm, is_zombie: false };
+                    self.tree.add_existing_thread(pid, tid, Some(&found), time_ns);
+                    self.define_task(tid);
+                }
+                _ => self.add_existing_thread(pid, tid),
+            }
+        }
     }
 
     /// Notes that an existing process is not recorded, even if its parent is.

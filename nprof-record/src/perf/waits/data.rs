@@ -1,12 +1,16 @@
 //! The data of the programs in `bpf/waits.bpf.c`, in the layout of its structures. Pure.
 
 use crate::arch::pt_regs;
+use crate::os::procfs::ThreadNames;
 
 /// The room for `struct pt_regs` in a capture, which is the same on all architectures.
 const REGISTER_BYTES: usize = 288;
 
 /// The most frames of a kernel stack in a capture.
 const KERNEL_FRAMES: usize = 64;
+
+/// The bytes of the name of a thread with the NUL at its end: TASK_COMM_LEN of include/linux/sched.h.
+const NAME_BYTES: usize = 16;
 
 /// Words of `struct thread`.
 pub(crate) const THREAD_WORDS: usize = 14;
@@ -316,6 +320,11 @@ pub(crate) struct Peek {
 }
 
 impl Progress {
+    /// Reads all threads.
+    pub(crate) fn read_all(mut bytes: &[u8]) -> Vec<Self> {
+        std::iter::from_fn(|| Self::read(&mut bytes)).collect()
+    }
+
     /// Reads one thread from the start of `bytes`, and removes it from them. None if they are too
     /// short.
     pub(crate) fn read(bytes: &mut &[u8]) -> Option<Self> {
@@ -390,6 +399,18 @@ impl Progress {
     }
 }
 
+/// Reads the names of threads by their ids: an array of `struct name`.
+pub(crate) fn read_names(bytes: &[u8]) -> ThreadNames {
+    let mut names = ThreadNames::default();
+    for entry in bytes.chunks_exact(size_of::<u32>() + NAME_BYTES) {
+        if let Some((tid, name)) = entry.split_first_chunk() {
+            let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+            names.insert(u32::from_ne_bytes(*tid), name.to_vec());
+        }
+    }
+    names
+}
+
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + use<'_> {
     bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
 }
@@ -412,6 +433,15 @@ mod tests {
         let mut words = vec![7 | 5 << 32, u64::from(state), 100, 30, 4];
         words.extend(MeasuredThread { state: WaitState(state), ..thread }.words());
         Progress::read(&mut &bytes(&words)[..]).expect("it is complete")
+    }
+
+    #[test]
+    fn names_end_at_a_nul_and_an_incomplete_entry_is_none() {
+        let entry = |tid: u32, name: &[u8; NAME_BYTES]| [&tid.to_ne_bytes()[..], name].concat();
+        let bytes = [entry(7, b"worker\0old\0\0\0\0\0\0"), entry(8, b"0123456789abcdef")].concat();
+        let names = read_names(&bytes[..bytes.len() - 1]);
+        assert_eq!(names, ThreadNames::from_iter([(7, b"worker".to_vec())]));
+        assert_eq!(read_names(&bytes)[&8], b"0123456789abcdef");
     }
 
     #[test]

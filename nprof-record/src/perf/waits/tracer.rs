@@ -14,10 +14,10 @@ use rustc_hash::FxHashMap;
 
 use crate::arch::pt_regs;
 use crate::os::code_mapping::LoadedCode;
-use crate::os::procfs;
+use crate::os::procfs::{self, ThreadNames};
 use crate::perf::bpf::object::{self, BpfObject, ObjectBytes};
 use crate::perf::bpf::shared_array;
-use crate::perf::waits::data::{MeasuredThread, Phase, Progress, WaitingThread};
+use crate::perf::waits::data::{self, MeasuredThread, Phase, Progress, WaitingThread};
 use crate::perf::waits::stack_copies::WaitStackCopies;
 use crate::perf::waits::stack_reader::StackReader;
 use crate::sys::{self, BpfMap, MapKind, ProgramKind};
@@ -77,6 +77,7 @@ enum Visit {
     Reports = 0,
     Opens = 1,
     Closes = 2,
+    Names = 3,
 }
 
 /// The only key of an array of one value.
@@ -282,15 +283,31 @@ impl WaitTracer {
     pub(crate) fn close_window(&self) -> anyhow::Result<Vec<Progress>> {
         let threads = self.capture_from(0).and_then(|()| self.visit(Visit::Closes));
         self.detach_from_switches();
-        threads
+        Ok(Progress::read_all(&threads?))
     }
 
-    /// Runs the program for the iterator over tasks on all of them.
-    fn visit(&self, visit: Visit) -> anyhow::Result<Vec<Progress>> {
+    /// Returns the names of the followed threads: /proc takes 10 us for each.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2), read(2).
+    pub(crate) fn names(&self) -> anyhow::Result<ThreadNames> {
+        Ok(data::read_names(&self.visit(Visit::Names)?))
+    }
+
+    /// Runs the program for the iterator over tasks on all of them. Returns the bytes that it writes.
+    fn visit(&self, visit: Visit) -> anyhow::Result<Vec<u8>> {
         self.window.set(&FIRST, &(visit as u64).to_ne_bytes())?;
-        let threads = self.progress();
+        let written = self.iterate();
         self.window.set(&FIRST, &(Visit::Reports as u64).to_ne_bytes())?;
-        threads
+        Ok(written?)
+    }
+
+    fn iterate(&self) -> io::Result<Vec<u8>> {
+        let mut file = sys::iterate(&self.on_task)?;
+        let mut bytes = Vec::with_capacity(PROGRESS_READ_BYTES);
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     fn detach_from_switches(&self) {
@@ -394,11 +411,7 @@ impl WaitTracer {
     ///
     /// bpf(2), read(2).
     pub(crate) fn progress(&self) -> anyhow::Result<Vec<Progress>> {
-        let mut file = sys::iterate(&self.on_task)?;
-        let mut bytes = Vec::with_capacity(PROGRESS_READ_BYTES);
-        file.read_to_end(&mut bytes)?;
-        let mut rest = &bytes[..];
-        Ok(std::iter::from_fn(|| Progress::read(&mut rest)).collect())
+        Ok(Progress::read_all(&self.iterate()?))
     }
 }
 
