@@ -279,6 +279,15 @@ INLINE u64 time_of_switch(struct task_struct *task, int has_yielded)
 	return clock->switched;
 }
 
+// Returns the time at which a task that runs on this CPU was last switched in, by the kernel's own account;
+// 0 if it is unknown.
+INLINE u64 arrival_of(struct task_struct *task)
+{
+	struct clock *clock = this_clock();
+
+	return clock && clock->read ? task->sched_info.last_arrival + clock->offset : 0;
+}
+
 INLINE struct place *place_of(u32 tid)
 {
 	u32 index = tid & (PLACES - 1);
@@ -596,7 +605,7 @@ INLINE void copy_stack(u64 *ctx, u32 tid, void *regs)
 SEC("raw_tp/sched_switch")
 int on_switch(u64 *ctx)
 {
-	u32 preempted = (u32)ctx[0] & 1, state = ctx[3], tid, found;
+	u32 preempted = (u32)ctx[0] & 1, state = ctx[3], tid, found, is_unseen;
 	struct task_struct *task = get_current_task_btf();
 	// Also for a task that is not followed: the next one may be.
 	u64 now = time_of_switch(task, state && !preempted), run_delay, total, waited;
@@ -623,7 +632,11 @@ int on_switch(u64 *ctx)
 			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
 		}
 	}
-	if (thread->phase == WAITS) {
+	// A thread that waited when it was found, or has been switched in since then: the offset of the clocks
+	// is too large by less than OFFSET_NS.
+	is_unseen = thread->phase == ATTACHED
+		    && (thread->state || thread->since + OFFSET_NS < arrival_of(task));
+	if (thread->phase == WAITS || is_unseen) {
 		// The end of its wait was not seen: `on_switched_in` is detached before this program. The
 		// wait goes on in the books, for the short time until all programs are detached.
 		if (!(state & 0x80))
@@ -698,7 +711,7 @@ int on_switched_in(u64 *ctx)
 		return 0;
 	clock = this_clock();
 	wait.until = clock ? clock->switched : 0;
-	arrived = clock && clock->read ? task->sched_info.last_arrival + clock->offset : 0;
+	arrived = arrival_of(task);
 	// `on_switch` is not attached yet, has no clock, or did not run for the task before this one: a
 	// virtual machine was seen to run no program at switches from threads of its supervisor.
 	if (wait.until < thread->since || wait.until < arrived)
@@ -775,16 +788,34 @@ SEC("raw_tp/sched_process_exec")
 int on_exec(u64 *ctx)
 {
 	u32 tid, before = ctx[1];
-	struct thread *thread = current_thread(&tid), *old;
+	struct task_struct *task = get_current_task_btf();
+	struct thread *thread = followed(task, &tid), *old;
 	struct thread moved;
+	u64 now, total, waited;
 
 	if (before != tid) {
-		// It was not the first thread of its process, and has taken its id.
+		// It was not the first thread of its process, and has taken its id: the stream has another task
+		// from now on.
 		old = find(before);
 		if (!old)
 			return 0;
 		moved = *old;
 		forget(before);
+		if (moved.phase < PENDING) {
+			now = ktime_get_ns();
+			total = difference(now, moved.since);
+			waited = 0;
+			if (moved.phase != RUNS)
+				waited = min(difference(task->sched_info.run_delay, moved.run_delay), total);
+			struct note note = { .kind = NOTE_TIMES, .tid = before, .begin = moved.begin,
+					     .end = now, .cpu = moved.cpu + total - waited,
+					     .runnable = moved.runnable + waited, .blocked = moved.blocked };
+			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
+			moved.begin = moved.since = now;
+			moved.run_delay = task->sched_info.run_delay;
+			moved.cpu = moved.runnable = moved.blocked = 0;
+			moved.phase = RUNS;
+		}
 		add_thread(tid, &moved);
 		return 0;
 	}
@@ -792,7 +823,7 @@ int on_exec(u64 *ctx)
 		return 0;
 	moved = *thread;
 	moved.begin = moved.since = ktime_get_ns();
-	moved.run_delay = get_current_task_btf()->sched_info.run_delay;
+	moved.run_delay = task->sched_info.run_delay;
 	moved.phase = RUNS;
 	add_thread(tid, &moved);
 	return 0;
@@ -899,7 +930,8 @@ int on_task(struct bpf_iter__task *ctx)
 		struct thread found = { .phase = ATTACHED };
 		found.begin = found.since = ktime_get_ns();
 		found.run_delay = task->sched_info.run_delay;
-		found.state = task->__state;
+		// One that is about to wait, or to find that it need not, counts as running.
+		found.state = is_on_cpu(task) ? 0 : task->__state;
 		// It may run on another CPU, and be switched from now on.
 		add_thread(tid, &found);
 		// Its last switch may have been before.

@@ -170,10 +170,21 @@ pub(crate) struct WaitState {
     pub(crate) descriptor_ns: u64,
 }
 
+/// The most exited threads of which the times are awaited.
+const EXITED_MAX: usize = 1 << 16;
+
 /// The time for which another wait for a descriptor is expected after one.
 const DESCRIPTORS_NS: u64 = 2_000_000_000;
 
 impl WaitState {
+    /// Keeps the id in the stream of a thread that has exited: its times come after its exit.
+    pub(crate) fn note_exited(&mut self, tid: u32, task: TaskId) {
+        if self.exited.len() >= EXITED_MAX {
+            self.exited.clear();
+        }
+        self.exited.insert(tid, task);
+    }
+
     /// Creates the state before the first wait.
     pub(crate) fn new(
         blocked: Option<WaitEvent>,

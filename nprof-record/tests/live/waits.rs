@@ -9,6 +9,7 @@ use nprof_stream::Mark;
 
 use crate::support::{Directory, stderr, wait_until_asleep};
 use crate::waiting::{Observation, PERIOD_NS, Recording, Times};
+use crate::waits_by_switches::{EXECUTING_THREAD, assert_books_of_executing_thread};
 
 /// Eight threads that sleep in two lengths, and print the time that they slept in ns.
 pub(crate) const SLEEPER: &str = r#"
@@ -290,6 +291,47 @@ int main(void) {
     printf("%d\n", early);
 }
 "#;
+
+/// Four threads that compute and end at the same time, after the first thread of the process.
+const LAST_THREADS: &str = r#"
+#include <pthread.h>
+#include <time.h>
+static double end;
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec * 1e-9;
+}
+static void *work(void *none) {
+    while (now() < end);
+    return none;
+}
+int main(void) {
+    pthread_t thread;
+    end = now() + 0.1;
+    for (int i = 0; i < 4; i++) pthread_create(&thread, 0, work, 0);
+    pthread_exit(0);
+}
+"#;
+
+#[test]
+fn threads_that_end_with_the_recording_have_times() {
+    for _ in 0..10 {
+        let options = ["-e", "wait"];
+        let recording = Recording::of_program("waits-last", LAST_THREADS, &[], &options, &[]);
+        let Some(recording) = recording else { return };
+        assert_eq!(recording.times.len(), 5);
+    }
+}
+
+#[test]
+fn thread_that_executes_an_image_has_times_before_and_after() {
+    let options = ["-e", "wall"];
+    let recording = Recording::of_program("waits-executing", EXECUTING_THREAD, &[], &options, &[]);
+    if let Some(recording) = recording {
+        assert_books_of_executing_thread(&recording);
+    }
+}
 
 #[test]
 fn threads_that_wait_all_the_time_have_times_system_wide() {

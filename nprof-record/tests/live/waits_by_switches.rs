@@ -4,9 +4,11 @@ use std::fs;
 use std::io::BufRead;
 use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
+use std::time::Duration;
 
 use nprof_stream::Mark;
 
+use crate::attach::Running;
 use crate::support::{
     Directory, copy_recorder, is_refused, record, record_as_other_user_with, recorder, stderr,
     wait_until_asleep,
@@ -78,6 +80,92 @@ fn ordinary_user_records_the_time_that_a_program_slept() {
         }
         assert!(attempt < 4, "{exact}: {sampled} of the time, {in_sleep} in sleeps, {right} right");
     }
+}
+
+/// After a byte of input or its end, a second thread sleeps and executes the program again under the id of
+/// the process, which sleeps half a second.
+pub(crate) const EXECUTING_THREAD: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static char **words;
+static void *execute(void *none) {
+    char byte;
+    if (read(0, &byte, 1) < 0) return none;
+    usleep(500000);
+    execl(words[0], words[0], "again", (char *)0);
+    return none;
+}
+int main(int count, char **all) {
+    pthread_t thread;
+    words = all;
+    if (count > 1) return usleep(500000);
+    pthread_create(&thread, 0, execute, 0);
+    puts("ready");
+    fflush(stdout);
+    for (;;) pause();
+}
+"#;
+
+/// Asserts that three tasks have waited for half a second each: the first thread, the one that executes an
+/// image, and that one under the id of the first.
+pub(crate) fn assert_books_of_executing_thread(recording: &Recording) {
+    let mut times: Vec<_> = recording.times.iter().collect();
+    times.sort_unstable_by_key(|times| times.task);
+    let [first, other, again] = times[..] else { panic!("{} tasks", times.len()) };
+    for times in [first, other, again] {
+        assert!(times.blocked >= 250_000_000 && times.cpu < 100_000_000, "{}", times.cpu);
+    }
+    assert!(again.end_ns - again.wall >= other.end_ns, "its time begins with the exec");
+    recording.assert_books_close();
+    let own = recording.waits().filter(|wait| wait.task == again.task);
+    let (sampled, exact) = (own.map(|it| it.weight).sum::<u64>(), again.blocked + again.runnable);
+    assert!(sampled.abs_diff(exact) < 20 * PERIOD_NS, "{sampled} of {exact}");
+}
+
+#[test]
+fn ordinary_user_has_the_times_of_a_thread_that_executes_an_image() {
+    let options = ["-e", "wall"];
+    if let Some(recording) = recorded("switches-executing", EXECUTING_THREAD, &options) {
+        assert_books_of_executing_thread(&recording);
+    }
+}
+
+#[test]
+fn ordinary_user_has_the_waits_of_an_attached_thread_that_executes_an_image() {
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can become another user");
+    }
+    let directory = Rc::new(Directory::new("switches-executing-attached"));
+    let flags = ["-O1", "-pthread"];
+    let Some(program) = directory.compile("gcc", EXECUTING_THREAD, &flags) else { return };
+    let (file, recorder) = (directory.path("out"), directory.path("nprof-record"));
+    copy_recorder(&recorder);
+    let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+    fs::set_permissions(directory.path(""), open).expect("open to all");
+    let as_user = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+        command
+    };
+    if as_user().arg("true").status().is_err() {
+        return eprintln!("SKIPPED: there is no setpriv");
+    }
+    let mut running = Running::start(as_user().arg(&program));
+    let mut attached = as_user();
+    attached.arg(recorder).args(["-e", "wall", "-p", &running.pid(), "-o", &file]);
+    let attached = attached.stderr(Stdio::piped()).spawn().expect("it runs");
+    // Its first bytes are written when it has attached.
+    while !fs::metadata(&file).is_ok_and(|file| file.len() > 0) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    running.send(b"x");
+    let output = attached.wait_with_output().expect("it ends with the process");
+    if is_refused(&output) {
+        return;
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_books_of_executing_thread(&Recording::of_output(&directory, "out", output));
 }
 
 #[test]

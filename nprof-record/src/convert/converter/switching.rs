@@ -1,6 +1,6 @@
 //! Writes waits that were measured by records of context switches, with the stacks of peeks.
 
-use nprof_stream::NodeId;
+use nprof_stream::{NodeId, TaskId};
 use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack};
 
 use crate::convert::converter::Converter;
@@ -56,6 +56,17 @@ impl<S: Sink> Converter<S> {
         let times = self.switches().and_then(|switches| switches.exited(tid, time_ns));
         if let Some(times) = times {
             self.write_times(tid, &times);
+        }
+    }
+
+    /// Writes the times of a thread that an exec of its process has ended, or that has executed the image
+    /// and goes on under the id of the process.
+    pub(super) fn end_replaced(&mut self, task: TaskId, tid: u32, time_ns: u64) {
+        let times = self.switches().and_then(|switches| switches.exited(tid, time_ns));
+        match (times, &mut self.waiting) {
+            (Some(times), _) => self.write_times_of(task, tid, &times),
+            (None, Some(state)) => state.note_exited(tid, task),
+            (None, None) => {}
         }
     }
 

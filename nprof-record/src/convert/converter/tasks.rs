@@ -64,9 +64,11 @@ impl<S: Sink> Converter<S> {
 
     /// Notes that a task lives at `time_ns`.
     pub(super) fn note_life(&mut self, tid: u32, time_ns: u64) {
-        // Its exit is in the stream already: it goes on as a new task.
+        // Its exit is in the stream already: it goes on as a new task, or another thread executed an image
+        // under its id.
         if self.tree.note_life(tid, time_ns) {
             self.define_task(tid);
+            self.measure_started(tid, time_ns);
         }
     }
 
@@ -91,7 +93,10 @@ impl<S: Sink> Converter<S> {
         if exec && change.is_some() {
             self.note_executed(tid, name);
         }
-        self.write_replaced(sample_id.time);
+        for (task, tid) in self.tree.take_replaced() {
+            self.end_replaced(task, tid, sample_id.time);
+            self.write_replaced(task, sample_id.time);
+        }
         match change {
             Some(CommChange::Started) => {
                 self.define_task(tid);
@@ -105,12 +110,10 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Writes the exits of tasks that have exited without an exit record.
-    fn write_replaced(&mut self, time: u64) {
-        for task in self.tree.take_replaced() {
-            let (kind, extras) = (ChangeKind::Exit, Extras::NONE);
-            self.sink.take(&Record::Change(Change { time, task, kind, value: b"", extras }));
-        }
+    /// Writes the exit of a task that has exited without an exit record.
+    fn write_replaced(&mut self, task: TaskId, time: u64) {
+        let (kind, extras) = (ChangeKind::Exit, Extras::NONE);
+        self.sink.take(&Record::Change(Change { time, task, kind, value: b"", extras }));
     }
 
     pub(super) fn handle_fork(&mut self, sample_id: SampleId, ids: TaskIds) {
@@ -123,8 +126,10 @@ impl<S: Sink> Converter<S> {
         // The id may have been that of an exited thread.
         self.drop_stack_state(ids.tid);
         let is_ours = self.tree.fork(ids, sample_id);
-        // Those that had this id.
-        self.write_replaced(sample_id.time);
+        // Those that had this id. The times of their ends are unknown.
+        for (task, _) in self.tree.take_replaced() {
+            self.write_replaced(task, sample_id.time);
+        }
         if is_ours {
             self.define_task(ids.tid);
             self.measure_created(ids.tid, sample_id.time);

@@ -25,9 +25,6 @@ use crate::sys;
 /// thousand idle threads grows by 1 KiB per second, and has all of their time in the end.
 const PARTS_MAX: usize = 32;
 
-/// The most exited threads of which the times are awaited.
-const EXITED_MAX: usize = 1 << 16;
-
 /// A part of a wait, as it is written.
 pub(super) struct WaitSample<'a> {
     pub(super) time_ns: u64,
@@ -265,7 +262,7 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    fn write_times_of(&mut self, task: TaskId, tid: u32, times: &ThreadTimes) {
+    pub(super) fn write_times_of(&mut self, task: TaskId, tid: u32, times: &ThreadTimes) {
         let Some(state) = &mut self.waiting else { return };
         // A later thread with this id may wait by now.
         let _ = (state.take_ongoing(tid, times.end_ns), state.take_woken(tid, times.end_ns));
@@ -302,10 +299,7 @@ impl<S: Sink> Converter<S> {
             state.note_exited(tid, task);
         }
         if let Some(state) = &mut self.waiting {
-            if state.exited.len() >= EXITED_MAX {
-                state.exited.clear();
-            }
-            state.exited.insert(tid, task);
+            state.note_exited(tid, task);
         }
     }
 

@@ -70,18 +70,21 @@ impl ProcessTree {
     }
 
     /// Notes that a task did something at `time_ns` that only living tasks do. Returns true if it
-    /// counted as exited.
+    /// counted as exited: it lives since then.
     pub(crate) fn note_life(&mut self, tid: u32, time_ns: u64) -> bool {
         let Some(task) = self.tasks.get_mut(&tid) else { return false };
         let is_refuted = match task.life {
             Life::Lives => false,
             Life::InDoubt(exit_ns) | Life::Exited(exit_ns) => exit_ns < time_ns,
         };
-        let had_exited = task.has_exited();
+        let is_again = is_refuted && task.has_exited();
         if is_refuted {
             task.life = Life::Lives;
         }
-        is_refuted && had_exited
+        if is_again {
+            task.time_ns = time_ns;
+        }
+        is_again
     }
 
     /// Ends a batch of records: removes the tasks that had ended before it began. Returns those for

@@ -34,8 +34,8 @@ pub(crate) struct ProcessTree {
     pub(super) tasks: FxHashMap<u32, Task>,
     pub(super) processes: FxHashMap<u32, Process>,
     serials: TaskSerial,
-    /// The ids in the stream of tasks that have exited without an exit record.
-    replaced: Vec<TaskId>,
+    /// The tasks that have exited without an exit record: their ids in the stream, and thread ids.
+    replaced: Vec<(TaskId, u32)>,
     /// The ends of the processes that were removed.
     ended: Vec<ProcessEnd>,
     /// Tasks that exited or may have exited in this batch or still run in the kernel, and those that
@@ -324,7 +324,7 @@ impl ProcessTree {
     fn forget_reused(&mut self, tid: u32) {
         self.unknown.note_reused(tid);
         let reused = self.tasks.get(&tid).filter(|task| !task.has_exited());
-        self.replaced.extend(reused.map(|task| task.id));
+        self.replaced.extend(reused.map(|task| (task.id, tid)));
         self.remove(tid);
         // The id of a process is free only after all of its threads are gone.
         if let Some(process) = self.processes.remove(&tid) {
@@ -338,7 +338,8 @@ impl ProcessTree {
         let is_replaced =
             |&tid: &u32, task: &mut Task| task.process == process && Some(tid) != except;
         let replaced = self.tasks.extract_if(is_replaced).map(|(_, task)| task);
-        self.replaced.extend(replaced.filter(|task| !task.has_exited()).map(|task| task.id));
+        let replaced = replaced.filter(|task| !task.has_exited());
+        self.replaced.extend(replaced.map(|task| (task.id, task.tid)));
     }
 
     /// Removes a task, and its process if it was the last thread.
@@ -443,9 +444,9 @@ impl ProcessTree {
         Some(CommChange::Started)
     }
 
-    /// Returns the ids in the stream of tasks that have exited without an exit record: an exec ended
-    /// them, or another task has their id.
-    pub(crate) fn take_replaced(&mut self) -> Vec<TaskId> {
+    /// Returns the tasks that have exited without an exit record, with their ids in the stream and their
+    /// thread ids: an exec ended them, or another task has their id.
+    pub(crate) fn take_replaced(&mut self) -> Vec<(TaskId, u32)> {
         let mut replaced = std::mem::take(&mut self.replaced);
         replaced.sort_unstable();
         replaced

@@ -62,6 +62,22 @@ const DRAINS_TO_FORGET: u32 = 64;
 /// A tracer that the main loop and its sources share.
 pub(crate) type SharedTracer = Rc<RefCell<SwitchTracer>>;
 
+/// The task that an event was opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct EventTask {
+    tid: u32,
+    pid: u32,
+}
+
+impl EventTask {
+    /// True if a record of the first thread of its process shows that another one, by which the event was
+    /// opened or inherited, has executed an image: it has the id of the first thread since then
+    /// (de_thread() in fs/exec.c), and no thread creates the first one of its process.
+    fn has_executed(self, id: SampleId) -> bool {
+        id.tid == self.pid && id.pid == self.pid && self.tid != self.pid
+    }
+}
+
 /// A record until it is handed over.
 #[derive(Debug)]
 struct Queued {
@@ -83,7 +99,7 @@ pub(crate) struct SwitchTracer {
     rings: Vec<RingCursor>,
     events: Vec<File>,
     /// The task of each event that was opened for one, by the event's id.
-    tasks: FxHashMap<u64, u32>,
+    tasks: FxHashMap<u64, EventTask>,
     /// By thread, the task with the events that supply its records: a thread created while they were
     /// opened may have inherited those of its creator, and have its own.
     suppliers: FxHashMap<u32, u32>,
@@ -153,18 +169,22 @@ impl SwitchTracer {
         };
         let mut owners = FxHashMap::default();
         match target {
-            OpenTarget::Single(target) => tracer.open_for(common, target, &mut owners)?,
+            OpenTarget::Single(target) => tracer.open_for(common, target, None, &mut owners)?,
             OpenTarget::Processes { pids, except } => {
                 let mut known = FxHashSet::default();
                 for _ in 0..THREAD_SCANS {
                     let descendants = procfs::descendants(pids, except);
-                    let threads = pids.iter().copied().chain(descendants).flat_map(procfs::threads);
-                    let new: Vec<u32> = threads.filter(|&tid| known.insert(tid)).collect();
+                    let processes = pids.iter().copied().chain(descendants);
+                    let threads = processes.flat_map(|pid| {
+                        procfs::threads(pid).into_iter().map(move |tid| EventTask { tid, pid })
+                    });
+                    let new: Vec<_> = threads.filter(|task| known.insert(task.tid)).collect();
                     if new.is_empty() {
                         break;
                     }
-                    for tid in new {
-                        tracer.open_for(common, EventTarget::Task(tid as i32), &mut owners)?;
+                    for task in new {
+                        let target = EventTarget::Task(task.tid as i32);
+                        tracer.open_for(common, target, Some(task), &mut owners)?;
                     }
                 }
             }
@@ -172,12 +192,13 @@ impl SwitchTracer {
         Ok(tracer)
     }
 
-    /// Opens an event for a target on each CPU; `owners` has the position of the event that owns the
-    /// ring of a CPU.
+    /// Opens an event for a target on each CPU, which is one `task` of several, or all; `owners` has the
+    /// position of the event that owns the ring of a CPU.
     fn open_for(
         &mut self,
         common: &CommonAttr,
         target: EventTarget<'_>,
+        task: Option<EventTask>,
         owners: &mut FxHashMap<u32, usize>,
     ) -> anyhow::Result<()> {
         let attr = common.switch_attr();
@@ -192,9 +213,9 @@ impl SwitchTracer {
                     return Err(open_error::explained("cannot record context switches", &error));
                 }
             };
-            if let EventTarget::Task(tid) = target {
+            if let Some(task) = task {
                 let id = sys::event_id(&file).context("cannot read the id of an event")?;
-                self.tasks.insert(id, tid as u32);
+                self.tasks.insert(id, task);
             }
             match owners.get(&cpu) {
                 Some(&owner) => {
@@ -346,6 +367,10 @@ impl SwitchTracer {
                     record::event_id(header, bytes).and_then(|id| self.tasks.get(&id).copied());
                 match record::read(&SampleLayout::default(), bytes) {
                     Some((id, KernelRecord::Switch(switch))) => {
+                        if let Some(task) = task.filter(|task| task.has_executed(id)) {
+                            self.suppliers.insert(id.tid, task.tid);
+                        }
+                        let task = task.map(|task| task.tid);
                         let supplier =
                             task.map(|task| *self.suppliers.entry(id.tid).or_insert(task));
                         // The idle task has the id 0.

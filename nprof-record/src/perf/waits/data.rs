@@ -363,6 +363,8 @@ impl Progress {
             Phase::Waits => Some((since_ns, state)),
             // It was not switched since: it has run or waited all the time.
             Phase::Attached if !self.state.is_preempted() => Some((since_ns, self.state)),
+            // It was woken, and may run by now.
+            Phase::Attached if !state.is_preempted() => Some((since_ns, state)),
             _ => None,
         }
     }
@@ -370,7 +372,8 @@ impl Progress {
     /// True if it was blocked, was woken, and does not run yet.
     pub(crate) fn is_woken(&self) -> bool {
         let MeasuredThread { phase, state, .. } = self.thread;
-        phase == Phase::Waits && !state.is_preempted() && self.state.is_preempted()
+        let was_blocked = matches!(phase, Phase::Waits | Phase::Attached) && !state.is_preempted();
+        was_blocked && self.state.is_preempted()
     }
 
     /// True if it has run since an earlier state.
@@ -514,7 +517,10 @@ mod tests {
         assert!(woken(0, Phase::Waits, 1).is_woken());
         assert!(!woken(1, Phase::Waits, 1).is_woken());
         assert!(!woken(0, Phase::Waits, 0).is_woken(), "preempted");
-        assert!(!woken(0, Phase::Attached, 1).is_woken(), "it may have run since");
+        let found_asleep = woken(0, Phase::Attached, 1);
+        assert!(found_asleep.is_woken());
+        assert_eq!(found_asleep.wait(), Some((40, WaitState(1))), "it has not run");
+        assert_eq!(woken(0, Phase::Attached, 0).wait(), None, "it ran when it was found");
     }
 
     #[test]
