@@ -58,6 +58,13 @@ const LONG_DELAY_NS: u64 = 20_000_000;
 /// Longest time between two flushes of the stream.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
+/// The longest time for which the last switches of exited threads are awaited: on a busy machine they may have
+/// to wait for a CPU.
+const LAST_SWITCHES_MAX_NS: u64 = 50_000_000;
+
+/// The time from one reading of the rings for them to the next.
+const LAST_SWITCHES_PAUSE: Duration = Duration::from_millis(1);
+
 /// The reason why a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
@@ -181,6 +188,7 @@ impl Recording {
     pub(crate) fn run(mut self) -> io::Result<Outcome> {
         let mut progress = self.begin();
         let reason = self.record(&mut progress)?;
+        self.await_last_switches();
         // First, so that a wait that has ended by then still has its sample.
         if let Some(waits) = &self.waits {
             waits.stop();
@@ -219,6 +227,22 @@ impl Recording {
         let measured =
             Measured { used_ns, outside_ns, sampled_ns, delay: progress.delays.main_cause() };
         Ok(self.end(reason, measured))
+    }
+
+    /// Waits until the threads that have exited by now have been switched out for the last time, when the BPF
+    /// programs report their times: parents learn of an exit before that.
+    fn await_last_switches(&mut self) {
+        let Some(WaitMeter::Bpf(_)) = &self.waits else { return };
+        let begin_ns = sys::monotonic_ns();
+        while sys::monotonic_ns().saturating_sub(begin_ns) < LAST_SWITCHES_MAX_NS {
+            std::thread::sleep(LAST_SWITCHES_PAUSE);
+            self.sources.drain(&mut self.converter, false);
+            let has_all =
+                self.sources.settled_ns().is_some_and(|settled_ns| settled_ns >= begin_ns);
+            if has_all && !self.converter.awaits_times() {
+                break;
+            }
+        }
     }
 
     /// Returns the state of each thread at the end, with the stacks of those that wait: they may run

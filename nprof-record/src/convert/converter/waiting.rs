@@ -251,6 +251,11 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// True if the times of a thread that has exited are still to come.
+    pub(crate) fn awaits_times(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|state| !state.exited.is_empty())
+    }
+
     /// Writes the times of a thread that has ended.
     pub(super) fn write_times(&mut self, tid: u32, times: &ThreadTimes) {
         let Some(state) = &mut self.waiting else { return };
