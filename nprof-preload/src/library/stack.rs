@@ -107,6 +107,18 @@ fn find_bounds(thread: &Thread, start: usize) -> bool {
         return false;
     }
     let top = arch::control_block();
+    // Without a guard page, stacks of coroutines may lie right below the thread's own and be unmapped later.
+    let created_low = match thread.stack_created_low.load(Relaxed) {
+        0 => {
+            let low = created_low(top).unwrap_or(1);
+            thread.stack_created_low.store(low, Relaxed);
+            low
+        }
+        known => known,
+    };
+    if created_low == 1 || start < created_low {
+        return false;
+    }
     // The stack has grown below the part that is known.
     let known =
         if thread.stack_high.load(Relaxed) == top { thread.stack_low.load(Relaxed) } else { top };
@@ -116,6 +128,41 @@ fn find_bounds(thread: &Thread, start: usize) -> bool {
         thread.stack_high.store(top, Relaxed);
     }
     found
+}
+
+/// The words of a C library's descriptor of a thread that are searched: glibc's has 2304 bytes.
+const DESCRIPTOR_WORDS: usize = 288;
+/// The most bytes from the thread control block to the end of its stack: the descriptor, or the static TLS block.
+const ABOVE_MAX: usize = 1 << 20;
+/// More bytes than a stack has.
+const STACK_BYTES_MAX: usize = 1 << 40;
+
+/// Returns the lowest address of the stack that the calling thread was created with, of which the top has the control
+/// block at `top`; None if it is unknown. pthread_getattr_np(3) knows it, too, but allocates memory.
+fn created_low(top: usize) -> Option<usize> {
+    // Few at a time: the stack may be a small one for signals.
+    let mut words = [0_usize; 32];
+    // A pair may be at the end of one part and the start of the next.
+    let parts = (0..DESCRIPTOR_WORDS).step_by(words.len() - 1);
+    let start = arch::descriptor_start(top, DESCRIPTOR_WORDS * size_of::<usize>());
+    parts.map(|first| start + first * size_of::<usize>()).find_map(|start| {
+        let range = Range { start, bytes: size_of_val(&words) };
+        // SAFETY: the range has as many bytes as the array.
+        let copied =
+            unsafe { sys::copy_checked(sys::process_id(), words.as_mut_ptr().cast(), &[range]) };
+        stack_in(&words[..copied / size_of::<usize>()], top)
+    })
+}
+
+/// Finds the lowest address of a stack in the words of a descriptor: glibc has it and the size one after the other
+/// (`stackblock` and `stackblock_size` in nptl/descr.h), and so does musl of a stack that it has mapped (`map_base` and
+/// `map_size` in src/internal/pthread_impl.h). A stack that a program provides to musl is not found.
+fn stack_in(words: &[usize], top: usize) -> Option<usize> {
+    let pairs = words.windows(2).map(|pair| (pair[0], pair[1]));
+    let mut pairs = pairs.filter(|(low, bytes)| *low >= PAGE_BYTES && *bytes < STACK_BYTES_MAX);
+    let ends_above =
+        |low: usize, bytes: usize| (top..top + ABOVE_MAX).contains(&low.saturating_add(bytes));
+    pairs.find(|&(low, bytes)| low < top && ends_above(low, bytes)).map(|(low, _)| low)
 }
 
 /// Returns true if all pages of a range can be read.
@@ -171,6 +218,28 @@ mod tests {
             ranges[..count].iter().map(|range| (range.start, range.bytes)).collect();
         assert_eq!(parts, [(4090, 6), (4096, 4096), (8192, 4096), (12_288, 1)]);
         assert_eq!(pages(0, usize::MAX, PAGE_BYTES).1, PAGES);
+    }
+
+    #[test]
+    fn stack_of_a_thread_is_found_in_its_descriptor() {
+        let top = 0x7f00_0010_0000;
+        let low = top - (1 << 19);
+        assert_eq!(stack_in(&[top, 0, 7, low, 0x8_1000, 4096], top), Some(low));
+        assert_eq!(stack_in(&[low, 0x7_0000, top, top, low], top), None, "no pair reaches the top");
+        assert_eq!(stack_in(&[], top), None);
+    }
+
+    #[test]
+    fn stack_of_a_real_thread_is_that_of_its_attributes() {
+        let found = std::thread::Builder::new().stack_size(256 << 10).spawn(|| {
+            let local = 0_u8;
+            let low = created_low(arch::control_block());
+            (low, &raw const local as usize)
+        });
+        let (low, local) = found.expect("a thread").join().expect("it ends");
+        let low = low.expect("this C library's descriptor is known");
+        // The block has the guard page, too.
+        assert!(local > low && local - low < (256 << 10) + 3 * PAGE_BYTES, "{low:x} {local:x}");
     }
 
     #[test]

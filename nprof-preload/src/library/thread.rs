@@ -39,6 +39,9 @@ pub(super) struct Thread {
     pub(super) stack_low: AtomicUsize,
     /// The end of that part; 0 before the first sample.
     pub(super) stack_high: AtomicUsize,
+    /// The lowest address of the stack that the thread was created with: see `stack::created_low`. 0 before it was
+    /// searched, 1 if it was not found.
+    pub(super) stack_created_low: AtomicUsize,
     /// The thread id.
     pub(super) tid: AtomicU32,
     /// The number of slow paths that are active: more than one if a signal handler interrupts a hook.

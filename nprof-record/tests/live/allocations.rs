@@ -199,6 +199,60 @@ fn exact_mode_tells_known_stacks_apart() {
     }
 }
 
+/// A coroutine in memory right below the stack of its thread, which has no guard page, and another one below
+/// that, which goes on after the memory between is unmapped.
+const UNGUARDED: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+enum { PART = 256 << 10 };
+static char *base;
+static ucontext_t thread, coroutine;
+static void allocate(void) {
+    for (int i = 0; i < 2000; i++) free(malloc(3000 + i));
+    swapcontext(&coroutine, &thread);
+}
+static void run(char *stack) {
+    getcontext(&coroutine);
+    coroutine.uc_stack.ss_sp = stack;
+    coroutine.uc_stack.ss_size = PART;
+    makecontext(&coroutine, allocate, 0);
+    swapcontext(&thread, &coroutine);
+}
+static void *work(void *none) {
+    free(malloc(3000));
+    run(base + PART);
+    run(base);
+    munmap(base + PART, PART);
+    run(base);
+    return none;
+}
+int main(void) {
+    pthread_t id;
+    pthread_attr_t attributes;
+    base = mmap(0, 4 * PART, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, base + 2 * PART, 2 * PART);
+    if (pthread_create(&id, &attributes, work, 0) || pthread_join(id, 0)) return 1;
+    puts("done");
+}
+"#;
+
+#[test]
+fn coroutines_below_a_stack_without_guard_page_are_unharmed() {
+    let directory = Directory::new("heap-unguarded");
+    let flags = ["-O0", "-fno-builtin", "-pthread"];
+    let Some(program) = directory.compile("gcc", UNGUARDED, &flags) else { return };
+    for event in ["heap:1", "heap:4096"] {
+        let output = record(&["-e", event, "-o", &directory.path("out"), "--", &program]);
+        assert!(output.status.success(), "{event}: {}: {}", output.status, stderr(&output));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
+    }
+}
+
 #[test]
 fn peak_is_that_of_plateau_and_not_of_later_churn() {
     let directory = Directory::new("heap-peak");

@@ -89,6 +89,11 @@ pub(in crate::library) fn control_block() -> usize {
     address
 }
 
+/// Returns the address from which the descriptor of the thread with this control block has `bytes`: it ends there.
+pub(in crate::library) fn descriptor_start(control_block: usize, bytes: usize) -> usize {
+    control_block - bytes
+}
+
 /// Returns the address of dl_iterate_phdr(3) from the global offset table; 0 without a definition.
 pub(in crate::library) fn dl_iterate_phdr() -> usize {
     let address;

@@ -81,6 +81,12 @@ pub(in crate::library) fn control_block() -> usize {
     address
 }
 
+/// Returns the address from which the descriptor of the thread with this control block has `bytes`: it begins with the
+/// control block.
+pub(in crate::library) fn descriptor_start(control_block: usize, _bytes: usize) -> usize {
+    control_block
+}
+
 /// Returns the address of dl_iterate_phdr(3) from the global offset table; 0 without a definition.
 pub(in crate::library) fn dl_iterate_phdr() -> usize {
     let address;
