@@ -185,7 +185,7 @@ mod tests {
                 identity: Identity { inode, ..Identity::default() },
                 path: path.as_os_str().as_bytes().into(),
             };
-            let (image, offset) = images.image_of(&mmap, TaskSerial(1));
+            let (image, offset) = images.image_of(&mmap, TaskSerial(1), u64::MAX);
             let end = RuntimeAddress(start.0 + mmap.length);
             maps.map(Mapping { start, end, offset, image });
             assert_eq!(offset, ImageOffset(0));

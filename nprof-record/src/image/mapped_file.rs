@@ -4,19 +4,65 @@
 //! have side effects. So the type is checked before the file is opened. This does not protect
 //! against blocking FUSE file systems.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nprof_object::path::split_deleted;
 
 use crate::os::code_mapping::Mmap;
 use crate::os::procfs;
+use crate::sys;
 
 /// The most descriptors of a process that are searched for the file of a mapping.
 const DESCRIPTORS_MAX: usize = 256;
+
+/// The size of a file and the time of its last modification: another version has other contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileVersion {
+    bytes: u64,
+    /// In ns since 1970.
+    modified_ns: i64,
+}
+
+impl FileVersion {
+    /// A version that no file has.
+    pub(crate) const NONE: Self = Self { bytes: u64::MAX, modified_ns: i64::MIN };
+
+    /// Returns the version of the file of a mapping at its own path. None if another file is there, or the
+    /// mapping is of no file.
+    pub(crate) fn at_path_of(mmap: &Mmap<'_>) -> Option<Self> {
+        let (path, is_deleted) = split_deleted(&mmap.path);
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let metadata = (!is_deleted).then(|| path.metadata().ok()).flatten()?;
+        (metadata.is_file() && metadata.ino() == mmap.identity.inode).then(|| Self::of(&metadata))
+    }
+
+    /// Returns the version of an open file.
+    pub(crate) fn of_file(file: &File) -> Option<Self> {
+        file.metadata().ok().map(|metadata| Self::of(&metadata))
+    }
+
+    fn of(metadata: &Metadata) -> Self {
+        let modified_ns = metadata.mtime().saturating_mul(1_000_000_000);
+        Self {
+            bytes: metadata.len(),
+            modified_ns: modified_ns.saturating_add(metadata.mtime_nsec()),
+        }
+    }
+
+    /// True if the file was modified after `time_ns` of the monotonic clock. A time in the future is no
+    /// evidence: the clock was set, or the file comes from another machine.
+    pub(crate) fn is_after(self, time_ns: u64) -> bool {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(i64::MAX);
+        let age_ns = u64::try_from(now_ns.saturating_sub(self.modified_ns));
+        age_ns.is_ok_and(|age_ns| sys::monotonic_ns().saturating_sub(age_ns) > time_ns)
+    }
+}
 
 /// Opens the regular file of a mapping. None if it cannot be opened.
 pub(crate) fn open(mmap: &Mmap<'_>) -> Option<File> {

@@ -5,6 +5,7 @@
 //! dropped, and read again if their file still exists. Images that no process maps any more are
 //! dropped with an epoch.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -15,11 +16,11 @@ use nprof_unwind::arch::Machine;
 use nprof_unwind::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use nprof_unwind::image::code_bytes::{CallBefore, CodeCache};
 use nprof_unwind::unwind::{FrameAddress, UnwindInfo};
-use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::image::kept_images::{CopyKey, KeptImages};
 use crate::image::key::{ImageIndex, ImageKey};
+use crate::image::mapped_file::FileVersion;
 use crate::os::code_mapping::{Identity, Mmap};
 use crate::os::task_serial::{ProcessId, TaskSerial};
 use opened::{Backing, Image, TableState};
@@ -42,6 +43,8 @@ const NEW_MAX: usize = 1 << 16;
 enum ImageIdentity {
     /// A file, by its path and its identity in the kernel's record.
     File(Vec<u8>, Identity),
+    /// A file of which another version was mapped later.
+    Earlier(ImageIndex),
     /// Memory of one process, by its name.
     Anonymous(Vec<u8>, ProcessId),
     Vdso,
@@ -120,11 +123,12 @@ impl ImageTable {
         self.may_contain_jit(index) && !self.get(index).is_unread
     }
 
-    /// Returns the image of a mapping, and the image offset of its first byte.
+    /// Returns the image of a mapping of the time `mapped_ns`, and the image offset of its first byte.
     pub(crate) fn image_of(
         &mut self,
         mmap: &Mmap<'_>,
         serial: TaskSerial,
+        mapped_ns: u64,
     ) -> (ImageIndex, ImageOffset) {
         let (path, _) = split_deleted(&mmap.path);
         match Backing::of(mmap) {
@@ -136,10 +140,19 @@ impl ImageTable {
             }
             backing @ (Backing::File | Backing::SharedMemory) => {
                 let key = ImageIdentity::File(path.to_vec(), mmap.identity);
+                let version = FileVersion::at_path_of(mmap);
+                let is_overwritten = version.is_some_and(|version| version.is_after(mapped_ns));
+                // As by cp(1). A version after the mapping is not its own.
+                if !is_overwritten {
+                    self.set_version(&key, version);
+                }
                 // The file may be removed before its tables are needed.
                 let hold = self.open < OPEN_MAX;
                 let keep = self.kept.is_some() && self.to_copy < TO_COPY_MAX;
-                let index = self.intern(key, || opened::open_file(path, mmap, hold, keep));
+                let index = self.intern(key, || match is_overwritten {
+                    true => opened::overwritten(path),
+                    false => opened::open_file(path, mmap, hold, keep),
+                });
                 // Shared memory can hold a program (fexecve(3) of a memfd), or generated code.
                 if backing == Backing::File || self.get(index).elf.is_some() {
                     return (index, ImageOffset(mmap.offset.0));
@@ -166,6 +179,16 @@ impl ImageTable {
         let (path, _) = split_deleted(&mmap.path);
         let is_same = |(_, inode): &(PathBuf, u64)| *inode == mmap.identity.inode;
         image.path == path && image.file.as_ref().is_none_or(is_same) && offset.0 == mmap.offset.0
+    }
+
+    /// Sets apart the image of a file if it is of another version.
+    fn set_version(&mut self, key: &ImageIdentity, version: Option<FileVersion>) {
+        if let (Some(&index), Some(version)) = (self.by_identity.get(key), version)
+            && self.get(index).version.is_some_and(|known| known != version)
+        {
+            self.by_identity.remove(key);
+            self.by_identity.insert(ImageIdentity::Earlier(index), index);
+        }
     }
 
     fn intern(&mut self, key: ImageIdentity, make: impl FnOnce() -> Image) -> ImageIndex {
@@ -224,8 +247,10 @@ impl ImageTable {
             return image.copy.clone();
         }
         self.to_copy -= usize::from(image.to_copy.is_some());
-        let reopened = || opened::reopen(image.file.as_ref(), image.elf.as_ref());
-        let file = image.to_copy.take().or_else(|| reopened().map(ReadCache::into_inner));
+        let is_same = |file: &File| FileVersion::of_file(file) == image.version;
+        let held = image.to_copy.take().filter(is_same);
+        let (path, elf, version) = (image.file.as_ref(), image.elf.as_ref(), image.version);
+        let file = held.or_else(|| opened::reopen(path, elf, version));
         image.copy = CopyKey::new(&image.build_id, &image.path, file.as_ref());
         kept.keep(file, image.file.as_ref(), image.copy.clone(), &image.path);
         image.copy.clone()

@@ -146,7 +146,8 @@ impl<S: Sink> Converter<S> {
             identity: image.identity,
             path: image.path.as_slice().into(),
         };
-        let (image, _) = self.resolver.frames.images.image_of(&mmap, TaskSerial::default());
+        let (image, _) =
+            self.resolver.frames.images.image_of(&mmap, TaskSerial::default(), u64::MAX);
         Some(user_frame(ImageKey::File(image), ImageOffset(point.frame)))
     }
 

@@ -57,7 +57,7 @@ impl<S: Sink> Converter<S> {
             exec.has_mappings = true;
         }
         process.jit.mapped(mmap, &self.resolver.frames.files);
-        let (image, offset) = self.resolver.frames.images.image_of(mmap, serial);
+        let (image, offset) = self.resolver.frames.images.image_of(mmap, serial, sample_id.time);
         // The first file that is mapped after an exec is the executed image.
         if self.resolver.frames.images.get(image).kind == ImageKind::Elf
             && let Some(exec) = process.exec.take()

@@ -20,7 +20,7 @@ use object::ReadCache;
 use rustc_hash::FxHashMap;
 
 use crate::image::kept_images::CopyKey;
-use crate::image::mapped_file;
+use crate::image::mapped_file::{self, FileVersion};
 use crate::os::code_mapping::Mmap;
 use crate::os::procfs;
 use crate::os::task_serial::ProcessId;
@@ -35,7 +35,7 @@ pub(super) enum TableState {
     /// Not read.
     Closed,
     /// Not read, and the file is held open.
-    Open(Box<ReadCache<File>>),
+    Open(File),
     /// Read. None if the file has no tables.
     Read(Option<Box<UnwindTables>>),
 }
@@ -56,6 +56,8 @@ pub(crate) struct Image {
     pub(crate) owner: Option<ProcessId>,
     /// The path at which its file was opened, and its inode.
     pub(super) file: Option<(PathBuf, u64)>,
+    /// The version of its ELF file. None if there is none.
+    pub(super) version: Option<FileVersion>,
     /// The contents of the vDSO, which has no file.
     contents: Vec<u8>,
     /// True if it is a file that could not be opened.
@@ -114,6 +116,7 @@ impl Image {
             build_id: Vec::new(),
             owner,
             file: None,
+            version: None,
             contents: Vec::new(),
             is_unread: false,
             elf: None,
@@ -152,10 +155,12 @@ impl Image {
     pub(super) fn read_tables(&mut self) {
         let cfi = match &self.tables {
             TableState::Read(_) => return,
-            TableState::Open(cache) => elf::read_tables(cache),
+            // Another program may have been written to the file since.
+            TableState::Open(file) if FileVersion::of_file(file) != self.version => None,
+            TableState::Open(file) => elf::read_tables(&ReadCache::new(file)),
             TableState::Closed => {
-                let cache = reopen(self.file.as_ref(), self.elf.as_ref());
-                cache.and_then(|cache| elf::read_tables(&cache))
+                let file = reopen(self.file.as_ref(), self.elf.as_ref(), self.version);
+                file.and_then(|file| elf::read_tables(&ReadCache::new(file)))
             }
         };
         self.tables = TableState::Read(cfi.map(Box::new));
@@ -181,12 +186,12 @@ impl Image {
             let read = |address: u64, bytes: &mut [u8]| reader.read(pid, batch, address, bytes);
             return Some(use_code(&mut self.code, &mut CodeSource::Memory { read: &read, batch }));
         }
-        let (file, elf) = (self.file.as_ref(), self.elf.as_ref()?);
+        let (file, elf, version) = (self.file.as_ref(), self.elf.as_ref()?, self.version);
         let tables = match &mut self.tables {
             TableState::Read(tables) => tables.as_deref_mut(),
             _ => None,
         };
-        let open = || reopen(file, Some(elf)).map(ReadCache::into_inner);
+        let open = || reopen(file, Some(elf), version);
         Some(use_code(&mut self.code, &mut CodeSource::File { elf, open: &open, tables }))
     }
 
@@ -208,7 +213,7 @@ impl Image {
     ) -> Option<Rc<UnwindRule>> {
         let machine = self.elf.as_ref()?.machine?;
         let TableState::Read(Some(tables)) = &mut self.tables else { return None };
-        let (file, contents) = (self.file.as_ref(), &self.contents);
+        let (file, contents) = (self.file.as_ref().zip(self.version), &self.contents);
         let read = |at, code: &mut [u8]| read_code(file, contents, at, code);
         table_gaps::rule_after_system_call(machine, tables, offset, address, read)
     }
@@ -219,7 +224,7 @@ impl Image {
         if self.signal_returns.len() >= MEMO_MAX {
             self.signal_returns.clear();
         }
-        let (file, contents) = (self.file.as_ref(), &self.contents);
+        let (file, contents) = (self.file.as_ref().zip(self.version), &self.contents);
         *self.signal_returns.entry(offset).or_insert_with(|| {
             let read = |at, code: &mut [u8]| read_code(file, contents, at, code);
             table_gaps::is_signal_return(machine, offset, read)
@@ -227,23 +232,37 @@ impl Image {
     }
 }
 
-/// Reads bytes of an image at an offset, from its contents or its file. False if it has fewer.
-fn read_code(file: Option<&(PathBuf, u64)>, contents: &[u8], offset: u64, code: &mut [u8]) -> bool {
+/// Reads bytes of an image at an offset, from its contents or this version of its file. False if it has fewer.
+fn read_code(
+    file: Option<(&(PathBuf, u64), FileVersion)>,
+    contents: &[u8],
+    offset: u64,
+    code: &mut [u8],
+) -> bool {
     let start = usize::try_from(offset).ok();
     let known = start.and_then(|start| contents.get(start..)?.get(..code.len()));
     if let Some(known) = known {
         code.copy_from_slice(known);
         return true;
     }
-    let file = file.and_then(|(path, inode)| mapped_file::open_same(path, *inode));
+    let file = file.and_then(|((path, inode), version)| {
+        let file = mapped_file::open_same(path, *inode)?;
+        (FileVersion::of_file(&file) == Some(version)).then_some(file)
+    });
     file.is_some_and(|file| file.read_exact_at(code, offset).is_ok())
 }
 
 /// Opens the file of an image again. None if it was replaced or changed.
-pub(super) fn reopen(file: Option<&(PathBuf, u64)>, elf: Option<&Elf>) -> Option<ReadCache<File>> {
+pub(super) fn reopen(
+    file: Option<&(PathBuf, u64)>,
+    elf: Option<&Elf>,
+    version: Option<FileVersion>,
+) -> Option<File> {
     let (path, inode) = file?;
-    let cache = ReadCache::new(mapped_file::open_same(path, *inode)?);
-    (Elf::read(&cache).as_ref() == elf).then_some(cache)
+    let file = mapped_file::open_same(path, *inode)?;
+    let is_same =
+        FileVersion::of_file(&file) == version && Elf::read(&ReadCache::new(&file)).as_ref() == elf;
+    is_same.then_some(file)
 }
 
 /// The memory of a mapping, by its name and device.
@@ -289,18 +308,26 @@ pub(super) fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool, keep: bool) ->
     for path in mapped_file::candidates(mmap) {
         let Some(file) = mapped_file::open_same(&path, inode) else { continue };
         image.is_unread = false;
-        let cache = ReadCache::new(file);
-        let Some(elf) = Elf::read(&cache) else { continue };
+        let Some(elf) = Elf::read(&ReadCache::new(&file)) else { continue };
         image.build_id.clone_from(&elf.build_id);
         image.elf = Some(elf);
+        image.version = FileVersion::of_file(&file);
         // Opened again: descriptors of one opening share their position.
         image.to_copy = keep.then(|| mapped_file::open_same(&path, inode)).flatten();
         image.file = Some((path, inode));
         if hold {
-            image.tables = TableState::Open(Box::new(cache));
+            image.tables = TableState::Open(file);
         }
         break;
     }
+    image
+}
+
+/// Returns the image of a file that was written to after it was mapped, before it was opened.
+pub(super) fn overwritten(path: &[u8]) -> Image {
+    let mut image = Image::without_file(ImageKind::Elf, path, None);
+    image.is_unread = true;
+    image.version = Some(FileVersion::NONE);
     image
 }
 

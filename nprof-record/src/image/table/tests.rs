@@ -3,6 +3,7 @@
 use super::opened::MemoryReader;
 use super::*;
 
+use crate::sys;
 use nprof_object::RuntimeAddress;
 use nprof_unwind::image::elf::Elf;
 use std::cell::Cell;
@@ -56,7 +57,7 @@ fn shared_memory_with_program_is_file_and_else_memory_of_process() {
     // A link in /proc leads to the program, as to a memfd.
     let program = Identity { inode, ..Identity::default() };
     let mapped = mmap(b"/memfd:packed (deleted)", program);
-    let (index, offset) = images.image_of(&mapped, TaskSerial(1));
+    let (index, offset) = images.image_of(&mapped, TaskSerial(1), u64::MAX);
     let image = images.get(index);
     assert_eq!(
         (image.kind, &*image.path, offset),
@@ -65,7 +66,7 @@ fn shared_memory_with_program_is_file_and_else_memory_of_process() {
     assert!(image.elf.is_some() && !images.may_contain_jit(index));
     let other = Identity { inode: 0, ..Identity::default() };
     let mapped = mmap(b"/memfd:jit (deleted)", other);
-    let (index, offset) = images.image_of(&mapped, TaskSerial(1));
+    let (index, offset) = images.image_of(&mapped, TaskSerial(1), u64::MAX);
     let image = images.get(index);
     assert_eq!(
         (image.kind, image.owner, offset),
@@ -86,7 +87,7 @@ fn only_code_of_elf_files_is_permanent() {
     let anon = mmap(b"//anon", Identity::default());
     let vdso = mmap(b"[vdso]", Identity::default());
     for (mapped, expected) in [(&program, true), (&vdso, true), (&data, false), (&anon, false)] {
-        let (index, _) = images.image_of(mapped, TaskSerial(1));
+        let (index, _) = images.image_of(mapped, TaskSerial(1), u64::MAX);
         let name = String::from_utf8_lossy(&mapped.path);
         assert_eq!(images.is_permanent(ImageKey::File(index)), expected, "{name}");
     }
@@ -102,16 +103,49 @@ fn file_is_opened_once_and_only_with_its_inode() {
     let inode = path.metadata().expect("this program").ino();
     let path = path.as_os_str().as_bytes();
     let right = mmap(path, Identity { inode, ..Identity::default() });
-    let (first, offset) = images.image_of(&right, TaskSerial(1));
+    let (first, offset) = images.image_of(&right, TaskSerial(1), u64::MAX);
     assert_eq!((first, offset), (0, ImageOffset(0x2000)));
-    assert_eq!(images.image_of(&right, TaskSerial(2)).0, first);
+    assert_eq!(images.image_of(&right, TaskSerial(2), u64::MAX).0, first);
     assert!(images.get(first).elf.is_some());
     // The file was replaced after it was mapped.
     let wrong = mmap(path, Identity { inode: inode + 1, ..Identity::default() });
-    let (second, _) = images.image_of(&wrong, TaskSerial(1));
+    let (second, _) = images.image_of(&wrong, TaskSerial(1), u64::MAX);
     assert!(images.get(second).elf.is_none());
     assert!(images.get(second).build_id.is_empty());
     assert_eq!(images.open, 1);
+}
+
+#[test]
+fn file_that_is_overwritten_is_another_image() {
+    let mut images = ImageTable::default();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let copy = |from: &std::path::Path| std::fs::copy(from, file.path()).expect("a copy");
+    let inode = file.path().metadata().expect("it exists").ino();
+    let mapped =
+        mmap(file.path().as_os_str().as_bytes(), Identity { inode, ..Identity::default() });
+    copy(&std::env::current_exe().expect("a path"));
+    let (first, _) = images.image_of(&mapped, TaskSerial(1), u64::MAX);
+    assert_eq!(images.image_of(&mapped, TaskSerial(2), u64::MAX).0, first);
+    let before_ns = sys::monotonic_ns();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    copy(std::path::Path::new("/bin/sh"));
+    assert_eq!(
+        images.image_of(&mapped, TaskSerial(3), before_ns).0,
+        first,
+        "it was the first then"
+    );
+    let (second, _) = images.image_of(&mapped, TaskSerial(4), u64::MAX);
+    assert_ne!(second, first);
+    images.images[first as usize].read_tables();
+    assert!(matches!(images.get(first).tables, TableState::Read(None)), "its tables are gone");
+    images.images[second as usize].read_tables();
+    assert!(matches!(images.get(second).tables, TableState::Read(Some(_))));
+    // Nothing is known of a file that was first seen after it had been overwritten.
+    let mut others = ImageTable::default();
+    let (unknown, _) = others.image_of(&mapped, TaskSerial(1), before_ns);
+    assert!(others.get(unknown).elf.is_none() && !others.is_generated(unknown));
+    let (known, _) = others.image_of(&mapped, TaskSerial(2), u64::MAX);
+    assert!(known != unknown && others.get(known).elf.is_some());
 }
 
 #[test]
@@ -122,7 +156,7 @@ fn file_that_cannot_be_opened_is_not_taken_for_generated_code() {
     let inode = data.path().metadata().expect("it exists").ino();
     let mut kind = |path: &[u8], inode| {
         let mapped = mmap(path, Identity { inode, ..Identity::default() });
-        let (index, offset) = images.image_of(&mapped, TaskSerial(1));
+        let (index, offset) = images.image_of(&mapped, TaskSerial(1), u64::MAX);
         assert!(images.may_contain_jit(index), "for names");
         (images.is_generated(index), images.generated_frame(index, offset))
     };
@@ -160,9 +194,9 @@ fn dropped_tables_are_read_again_from_same_file() {
         std::fs::copy(&own, &path).expect("copied");
         let inode = path.metadata().expect("it").ino();
         let mapped = mmap(path.as_os_str().as_bytes(), Identity { inode, ..Identity::default() });
-        copies.push((images.image_of(&mapped, TaskSerial(1)).0, path));
+        copies.push((images.image_of(&mapped, TaskSerial(1), u64::MAX).0, path));
     }
-    let code = Elf::read(&ReadCache::new(File::open(&own).expect("this program")));
+    let code = Elf::read(&object::ReadCache::new(File::open(&own).expect("this program")));
     let offset = code.and_then(|elf| elf.entry_offset()).expect("an entry").0 + 1;
     let has_rule = |images: &mut ImageTable, at: usize| {
         matches!(images.unwind_info(copies[at].0, ImageOffset(offset)), UnwindInfo::Rule(_))
@@ -189,14 +223,15 @@ fn dropped_tables_are_read_again_from_same_file() {
 fn epoch_drops_unmapped_images() {
     let mut images = ImageTable::default();
     let anon = mmap(b"//anon", Identity::default());
-    let mapped: Vec<_> =
-        (0..NEW_MAX as u64).map(|serial| images.image_of(&anon, TaskSerial(serial)).0).collect();
+    let mapped: Vec<_> = (0..NEW_MAX as u64)
+        .map(|serial| images.image_of(&anon, TaskSerial(serial), u64::MAX).0)
+        .collect();
     assert!(images.is_full());
     images.begin_epoch([mapped[5], mapped[7], mapped[5]].into_iter());
     assert!(!images.is_full());
     assert_eq!(images.get(mapped[7]).owner, Some(own(7)));
-    assert_eq!(images.image_of(&anon, TaskSerial(7)).0, mapped[7]);
-    let again = images.image_of(&anon, TaskSerial(8)).0;
+    assert_eq!(images.image_of(&anon, TaskSerial(7), u64::MAX).0, mapped[7]);
+    let again = images.image_of(&anon, TaskSerial(8), u64::MAX).0;
     assert!(again != mapped[7] && (again as usize) < NEW_MAX, "indices are reused");
     assert_eq!(images.get(again).owner, Some(own(8)));
     assert_eq!(images.images.len(), NEW_MAX);
@@ -208,7 +243,7 @@ fn image_without_a_file_is_tried_once_for_all_epochs() {
     let kept = Some(KeptImages::create(directory.path()).expect("a directory"));
     let mut images = ImageTable { kept, ..ImageTable::default() };
     let gone = mmap(b"/absent/program", Identity { inode: 1, ..Identity::default() });
-    let (index, _) = images.image_of(&gone, TaskSerial(1));
+    let (index, _) = images.image_of(&gone, TaskSerial(1), u64::MAX);
     for _ in 0..3 {
         assert_eq!(images.keep(index), None);
         images.begin_epoch([index].into_iter());
@@ -221,9 +256,9 @@ fn image_without_a_file_is_tried_once_for_all_epochs() {
 fn anonymous_memory_has_owner_and_runtime_addresses() {
     let mut images = ImageTable::default();
     let anon = mmap(b"//anon", Identity::default());
-    let (first, offset) = images.image_of(&anon, TaskSerial(1));
+    let (first, offset) = images.image_of(&anon, TaskSerial(1), u64::MAX);
     assert_eq!(offset, ImageOffset(0x4000));
-    assert_ne!(images.image_of(&anon, TaskSerial(2)).0, first);
+    assert_ne!(images.image_of(&anon, TaskSerial(2), u64::MAX).0, first);
     assert_eq!(
         (images.get(first).path.as_slice(), images.get(first).owner),
         (&b"[anon]"[..], Some(own(1)))
@@ -233,7 +268,7 @@ fn anonymous_memory_has_owner_and_runtime_addresses() {
 #[test]
 fn vdso_has_unwind_tables() {
     let mut images = ImageTable::default();
-    let (vdso, _) = images.image_of(&mmap(b"[vdso]", Identity::default()), TaskSerial(1));
+    let (vdso, _) = images.image_of(&mmap(b"[vdso]", Identity::default()), TaskSerial(1), u64::MAX);
     let image = images.get(vdso);
     assert!(matches!(image.tables, TableState::Read(Some(_))), "{image:?}");
     assert!(!image.build_id.is_empty());
