@@ -16,6 +16,9 @@ enum { FIELD_EXISTS = 2 };
 // src/perf/waits/data.rs.
 static const u64 KERNEL_THREAD = -2;
 
+// A bit of the number of a system call of a 32-bit program: see `COMPAT_CALL` there.
+static const u64 COMPAT_CALL = 1 << 30;
+
 // The loader replaces the number by that of a function of the kernel, see `RDONLY_CAST` in
 // src/perf/bpf/object.rs.
 static void *(*rdonly_cast)(u64 address, u32 type) = (void *)(1 << 30);
@@ -758,6 +761,8 @@ int on_switched_in(u64 *ctx)
 	if ((mode & mode_mask) == mode_user) {
 		probe_read_kernel(&wait.call, sizeof(wait.call), regs + call_offset);
 		probe_read_kernel(&wait.argument, sizeof(wait.argument), regs + argument_offset);
+		if (mode == mode_compat && (int)wait.call >= 0)
+			wait.call |= COMPAT_CALL;
 	}
 	if (copied)
 		copy_stack(ctx, tid, regs);

@@ -42,7 +42,7 @@ pub(crate) fn unwind_copy(
         // A kernel thread has no user registers, and no user code that could be missing.
         return if input.in_kernel { Mark::None } else { Mark::NoStack };
     };
-    let registers = if copied.has_pointers_only { registers.pointers_only() } else { registers };
+    let registers = if copied.is_of_system_call { registers.of_system_call() } else { registers };
     let frame = if copied.is_after_call {
         FrameState::calling(registers)
     } else {

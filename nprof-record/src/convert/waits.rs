@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::convert::switches::SwitchTimes;
 use crate::image::kernel::kallsyms::WaitSymbols;
-use crate::perf::waits::data::{self as perf, Capture, ThreadTimes, WaitPlace};
+use crate::perf::waits::data::{self as perf, COMPAT_CALL, Capture, ThreadTimes, WaitPlace};
 use crate::perf::waits::windows;
 
 /// The weight and the count of a sample.
@@ -356,6 +356,9 @@ pub(crate) enum WaitObject {
 pub(crate) fn call_name(place: WaitPlace) -> String {
     match place.call.map(|(number, _)| (number, system_call(number))) {
         Some((_, Some(name))) => name.to_owned(),
+        Some((number, None)) if number & COMPAT_CALL != 0 => {
+            format!("syscall32-{}", number & !COMPAT_CALL)
+        }
         Some((number, None)) => format!("syscall-{number}"),
         None if place.state.is_preempted() => "preempted".to_owned(),
         None if place.state.is_stopped() => "stopped".to_owned(),
@@ -542,6 +545,8 @@ mod tests {
         assert_eq!(at(1, Some((99_999, 5))), "syscall-99999");
         assert_eq!([at(2, None), at(0, None), at(4, None)], ["page-fault", "preempted", "stopped"]);
         assert_eq!(call_name(WaitPlace::new(State(1), KERNEL_THREAD, 0)), "kernel-thread");
+        let in_32_bits = u64::from(COMPAT_CALL | 162);
+        assert_eq!(call_name(WaitPlace::new(State(1), in_32_bits, 0)), "syscall32-162");
         assert_eq!(call_name(WaitPlace::new(State(0), KERNEL_THREAD, 0)), "preempted");
         let futex = u32::try_from(libc::SYS_futex).expect("small");
         assert_eq!(object(place(1, Some((futex, 0x7f00)))), Some(WaitObject::Futex(0x7f00)));

@@ -315,6 +315,16 @@ impl BlockedCall {
     }
 }
 
+/// True if the program that a thread executes is a 64-bit ELF file (`EI_CLASS` of its header). None if it
+/// cannot be read.
+pub(crate) fn has_64_bit_program(tid: u32) -> Option<bool> {
+    const CLASS: usize = 4;
+    const CLASS_64: u8 = 2;
+    let mut header = [0; CLASS + 1];
+    fs::File::open(format!("/proc/{tid}/exe")).ok()?.read_exact(&mut header).ok()?;
+    Some(header[CLASS] == CLASS_64)
+}
+
 /// Returns the place at which a thread is blocked. None if it runs.
 ///
 /// # Errors

@@ -177,6 +177,9 @@ pub(crate) fn read_memory(pid: u32, address: u64, bytes: &mut [u8]) -> usize {
     PresentPages::open(pid).read_memory(pid, address, bytes)
 }
 
+/// The bytes of the first part of a stack that is read. The kernel looks at the entry of each page.
+const STACK_PART_BYTES: usize = 64 << 10;
+
 /// The list of the present pages of a process: opened once for the stacks of all its threads.
 #[derive(Debug, Default)]
 pub(crate) struct PresentPages(Option<File>);
@@ -191,6 +194,29 @@ impl PresentPages {
     pub(crate) fn read_memory(&self, tid: u32, address: u64, bytes: &mut [u8]) -> usize {
         let length = self.0.as_ref().and_then(|list| present(list, address, bytes.len()));
         read_absent_memory(tid, address, &mut bytes[..length.unwrap_or(0)])
+    }
+
+    /// Reads at most `limit` bytes into `bytes`, which is reused, in parts: most stacks end in the first one.
+    pub(crate) fn read_stack<'a>(
+        &self,
+        tid: u32,
+        address: u64,
+        limit: usize,
+        bytes: &'a mut Vec<u8>,
+    ) -> &'a [u8] {
+        let mut length = 0;
+        while length < limit {
+            let end = (2 * length).max(STACK_PART_BYTES).min(limit);
+            if bytes.len() < end {
+                bytes.resize(end, 0);
+            }
+            let Some(start) = address.checked_add(length as u64) else { break };
+            length += self.read_memory(tid, start, &mut bytes[length..end]);
+            if length < end {
+                break;
+            }
+        }
+        &bytes[..length]
     }
 }
 
@@ -260,6 +286,10 @@ mod tests {
         assert_eq!(read_memory(own, address, &mut []), 0);
         assert_eq!(read_memory(own, address + 2 * page as u64, &mut bytes), 0);
         assert_eq!(read_memory(own, u64::MAX - 3, &mut bytes), 0);
+        let (pages, mut read) = (PresentPages::open(own), Vec::new());
+        assert_eq!(pages.read_stack(own, address + 5, 1 << 20, &mut read).len(), 2 * page - 5);
+        assert_eq!(pages.read_stack(own, address, 7, &mut read), [1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(pages.read_stack(own, u64::MAX - 3, 1 << 20, &mut read), []);
         // SAFETY: address and length are those of the mapping, and nothing refers to it any more.
         unsafe { libc::munmap(memory, 4 * page) };
     }

@@ -82,6 +82,47 @@ fn ordinary_user_records_the_time_that_a_program_slept() {
     }
 }
 
+/// Waits in a recursion of 4000 calls, of some 100 bytes each, and in vfork(2).
+const DEEP_AND_VFORK: &str = r#"
+#include <sys/wait.h>
+#include <unistd.h>
+__attribute__((noinline)) int deep(int level) {
+    volatile char room[64] = {0};
+    if (level) return deep(level - 1) + room[level & 63];
+    return usleep(300000);
+}
+__attribute__((noinline)) int parent(void) {
+    if (vfork() == 0) {
+        usleep(300000);
+        _exit(0);
+    }
+    return wait(0) < 0;
+}
+int main(void) { return deep(4000) + parent(); }
+"#;
+
+#[test]
+fn ordinary_user_has_deep_stacks_and_those_of_vfork() {
+    let options = ["-e", "wait", "--depth", "5000"];
+    let Some(recording) = recorded("switches-deep", DEEP_AND_VFORK, &options) else { return };
+    let names = recording.names();
+    let complete = |function: &str, least: usize| {
+        recording
+            .waits()
+            .filter(|wait| {
+                let calls = names.calls(wait);
+                let count = calls.iter().filter(|name| **name == function).count();
+                wait.mark == Mark::None && count >= least && calls.contains(&"main")
+            })
+            .map(|wait| wait.weight)
+            .sum::<u64>()
+    };
+    let (deep, parent) = (complete("deep", 4000), complete("parent", 1));
+    assert!(deep >= 250_000_000, "{deep}");
+    // On 64-bit ARM, the return address is in a register that /proc does not show.
+    assert!(parent >= 250_000_000 || cfg!(not(target_arch = "x86_64")), "{parent}");
+}
+
 /// After a byte of input or its end, a second thread sleeps and executes the program again under the id of
 /// the process, which sleeps half a second.
 pub(crate) const EXECUTING_THREAD: &str = r#"

@@ -21,6 +21,8 @@ pub trait Architecture: Clone + Copy + Debug + Default + PartialEq + Eq + 'stati
     const SP: u16;
     /// The number under which the instruction pointer is kept.
     const IP: u16;
+    /// The register with the first argument of a system call.
+    const ARGUMENT: u16;
     /// The register in which a call leaves its return address. None if it pushes it to the stack.
     const LINK: Option<u16>;
     /// The registers that a function gives back as it found them.

@@ -101,13 +101,24 @@ impl<A: Architecture> Registers<A> {
 
     /// Returns the instruction pointer and the stack pointer alone.
     pub fn pointers_only(&self) -> Self {
-        let mut pointers = Self::default();
-        for register in [A::IP, A::SP] {
+        self.only(&[A::IP, A::SP])
+    }
+
+    /// Returns those that /proc/PID/syscall has of a thread in a system call, as far as a walk uses them. The
+    /// vfork(2) of glibc keeps its return address in the register of the argument on x86-64: the child shares
+    /// the stack.
+    pub fn of_system_call(&self) -> Self {
+        self.only(&[A::IP, A::SP, A::ARGUMENT])
+    }
+
+    fn only(&self, kept: &[u16]) -> Self {
+        let mut registers = Self::default();
+        for &register in kept {
             if let Ok(value) = self.get(register) {
-                pointers.set(register, value);
+                registers.set(register, value);
             }
         }
-        pointers
+        registers
     }
 }
 

@@ -47,8 +47,9 @@ pub enum UserStack<'a> {
 pub struct CopiedStack<'a> {
     /// Values of the registers in the order of [`arch::NUMBERS`]. Empty if there is no user code.
     pub registers: Words<'a>,
-    /// True if only the instruction pointer and the stack pointer are known; the others are 0.
-    pub has_pointers_only: bool,
+    /// True if only those of a system call are known, see
+    /// [`Registers::of_system_call`](super::registers::Registers::of_system_call); the others are 0.
+    pub is_of_system_call: bool,
     /// True if the registers are those of a 32-bit process.
     pub is_compat: bool,
     /// True if the instruction pointer is the return address of a call, captured in the call.

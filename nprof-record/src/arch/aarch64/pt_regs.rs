@@ -34,10 +34,31 @@ pub(crate) const IP: usize = 256;
 /// The bytes of the registers in [`arch::MASK`], in the order of their bits: x0 to x30, sp and pc.
 const SAMPLED_BYTES: usize = 8 * arch::COUNT;
 
+/// The value of [`MODE`] for 32-bit user code (`PSR_MODE32_BIT`).
+const MODE_32: u64 = 0x10;
+
+/// True if the structure is that of 32-bit user code. [`sampled`] has no registers of it.
+pub(crate) fn is_compat(_structure: &[u8]) -> bool {
+    false
+}
+
 /// Returns the structure of user code of which only these registers are known.
-pub(crate) fn with_pointers(ip: u64, sp: u64, call: u64, argument: u64) -> Vec<u8> {
+pub(crate) fn with_pointers(
+    ip: u64,
+    sp: u64,
+    call: u64,
+    argument: u64,
+    is_compat: bool,
+) -> Vec<u8> {
     let mut structure = vec![0; BYTES];
-    let words = [(IP, ip), (SP as usize, sp), (CALL as usize, call), (ARGUMENT as usize, argument)];
+    let mode = if is_compat { MODE_32 } else { MODE_USER as u64 };
+    let words = [
+        (IP, ip),
+        (SP as usize, sp),
+        (CALL as usize, call),
+        (ARGUMENT as usize, argument),
+        (MODE as usize, mode),
+    ];
     for (at, word) in words {
         structure[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }

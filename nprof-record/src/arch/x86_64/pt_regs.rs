@@ -28,15 +28,27 @@ pub(crate) const ARGUMENT: u32 = 112;
 /// The offset of the instruction pointer.
 pub(crate) const IP: usize = 128;
 
+/// True if the structure is that of 32-bit user code.
+pub(crate) fn is_compat(structure: &[u8]) -> bool {
+    structure.get(MODE as usize..).and_then(<[u8]>::first_chunk).copied().map(u16::from_le_bytes)
+        == Some(MODE_COMPAT as u16)
+}
+
 /// Returns the structure of user code of which only these registers are known.
-pub(crate) fn with_pointers(ip: u64, sp: u64, call: u64, argument: u64) -> Vec<u8> {
+pub(crate) fn with_pointers(
+    ip: u64,
+    sp: u64,
+    call: u64,
+    argument: u64,
+    is_compat: bool,
+) -> Vec<u8> {
     let mut structure = vec![0; BYTES];
     let words = [
         (IP, ip),
         (SP as usize, sp),
         (CALL as usize, call),
         (ARGUMENT as usize, argument),
-        (MODE as usize, MODE_USER as u64),
+        (MODE as usize, if is_compat { MODE_COMPAT } else { MODE_USER } as u64),
     ];
     for (at, word) in words {
         structure[at..at + 8].copy_from_slice(&word.to_le_bytes());

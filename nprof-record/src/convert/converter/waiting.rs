@@ -15,8 +15,8 @@ use crate::convert::waits::{
 use crate::os::sockets::SocketNames;
 use crate::perf::record::{self, SampleId};
 use crate::perf::waits::data::{
-    self as perf, Capture, NoteContent, Progress, STACK_BYTES, ThreadNote, ThreadTimes, Wait,
-    WaitPlace, WaitingThread, Wake,
+    self as perf, COMPAT_CALL, Capture, NoteContent, Progress, STACK_BYTES, ThreadNote,
+    ThreadTimes, Wait, WaitPlace, WaitingThread, Wake,
 };
 use crate::perf::waits::stack_reader::StackReader;
 use crate::sys;
@@ -447,10 +447,15 @@ impl<S: Sink> Converter<S> {
             word.filter(|_| !registers.is_empty())
                 .map_or(perf::KERNEL_THREAD, |word| u64::from_le_bytes(*word))
         };
-        let place = WaitPlace::new(state, word(pt_regs::CALL), word(pt_regs::ARGUMENT));
+        let is_compat = !registers.is_empty() && pt_regs::is_compat(&capture.registers);
+        let mut place = WaitPlace::new(state, word(pt_regs::CALL), word(pt_regs::ARGUMENT));
+        if let Some((number, _)) = place.call.as_mut().filter(|_| is_compat) {
+            *number |= COMPAT_CALL;
+        }
         let copied = CopiedStack {
             registers: Words(&registers),
-            has_pointers_only: capture.has_pointers_only,
+            is_compat,
+            is_of_system_call: capture.is_of_system_call,
             bytes: stack,
             requested_bytes: STACK_BYTES,
             ..CopiedStack::default()

@@ -7,9 +7,9 @@
 use std::io;
 
 use crate::arch::pt_regs;
-use crate::os::procfs;
+use crate::os::procfs::{self, BlockedCall};
 use crate::perf::waits::data::{Capture, Peek, STACK_BYTES, WaitState};
-use crate::sys;
+use crate::sys::PresentPages;
 
 /// Looks at a thread that waits since `since_ns`. None if it runs by now.
 ///
@@ -19,19 +19,31 @@ use crate::sys;
 pub(crate) fn peek(tid: u32, since_ns: u64, buffer: &mut Vec<u8>) -> io::Result<Option<Peek>> {
     let Some(call) = procfs::blocked_call(tid)? else { return Ok(None) };
     let Some(letter) = procfs::state_letter(tid) else { return Ok(None) };
-    buffer.resize(STACK_BYTES, 0);
     // Threads of the kernel have no stack.
-    let length = if call.sp == 0 { 0 } else { sys::read_memory(tid, call.sp, buffer) };
+    let stack = match call.sp {
+        0 => &[][..],
+        sp => PresentPages::open(tid).read_stack(tid, sp, STACK_BYTES, buffer),
+    };
     let registers = match call.sp {
         0 => Vec::new(),
-        sp => pt_regs::with_pointers(call.ip, sp, call.number, call.argument),
+        sp => {
+            let is_compat = is_compat(tid, &call);
+            pt_regs::with_pointers(call.ip, sp, call.number, call.argument, is_compat)
+        }
     };
     Ok(Some(Peek {
         since_ns,
         state: WaitState::of_letter(letter),
-        capture: Capture { registers, has_pointers_only: true, kernel: Vec::new() },
-        stack: buffer[..length].into(),
+        capture: Capture { registers, is_of_system_call: true, kernel: Vec::new() },
+        stack: stack.into(),
     }))
+}
+
+/// True if a thread executes 32-bit code: its addresses have 32 bits, and its program is such a file or cannot
+/// be read. /proc/TID/syscall does not show it.
+fn is_compat(tid: u32, call: &BlockedCall) -> bool {
+    let has_short_addresses = call.ip >> 32 == 0 && call.sp >> 32 == 0;
+    has_short_addresses && procfs::has_64_bit_program(tid) != Some(true)
 }
 
 /// True if the first thread of a process may be read.

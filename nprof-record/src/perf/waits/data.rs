@@ -15,8 +15,8 @@ const NAME_BYTES: usize = 16;
 /// Words of `struct thread`.
 pub(crate) const THREAD_WORDS: usize = 14;
 
-/// The most bytes that are read of the stack of a thread that waits.
-pub(crate) const STACK_BYTES: usize = 64 << 10;
+/// The most bytes that are read of the stack of a thread that waits: as many as BPF programs copy at most.
+pub(crate) const STACK_BYTES: usize = 1 << 20;
 
 /// Bytes of `struct progress`, and of `struct capture`, which begins with it.
 const PROGRESS_BYTES: usize = 40 + 8 * THREAD_WORDS;
@@ -24,6 +24,9 @@ const CAPTURE_BYTES: usize = PROGRESS_BYTES + REGISTER_BYTES + 8 + 8 * KERNEL_FR
 
 /// The number of the system call of a thread of the kernel, which makes none.
 pub(crate) const KERNEL_THREAD: u64 = -2_i64 as u64;
+
+/// A bit of the number of a system call of a 32-bit program, which has other numbers.
+pub(crate) const COMPAT_CALL: u32 = 1 << 30;
 
 /// The state of a task that waits in the kernel: TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE,
 /// __TASK_STOPPED, __TASK_TRACED and TASK_PARKED of include/linux/sched.h, with the letters of ps(1).
@@ -66,7 +69,8 @@ impl WaitState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitPlace {
     pub(crate) state: WaitState,
-    /// The number of the system call, with its first argument. None if the thread is in none.
+    /// The number of the system call, with [`COMPAT_CALL`], and its first argument. None if the thread is in
+    /// none.
     pub(crate) call: Option<(u32, u64)>,
     /// True for a thread of the kernel.
     pub(crate) is_of_kernel: bool,
@@ -295,7 +299,7 @@ pub(crate) struct Capture {
     /// `struct pt_regs`.
     pub(crate) registers: Vec<u8>,
     /// True if only the instruction pointer and the stack pointer are known, and the system call.
-    pub(crate) has_pointers_only: bool,
+    pub(crate) is_of_system_call: bool,
     /// The addresses of the kernel's frames, leaf first.
     pub(crate) kernel: Vec<u8>,
 }
@@ -341,7 +345,7 @@ impl Progress {
                 let length = usize::try_from(words(length).next()?).ok()?;
                 let kernel = frames.get(..length.min(frames.len()))?.to_vec();
                 let registers = registers[..pt_regs::BYTES].to_vec();
-                Some(Capture { registers, has_pointers_only: false, kernel })
+                Some(Capture { registers, is_of_system_call: false, kernel })
             }
             None => None,
         };

@@ -14,7 +14,14 @@ pub(crate) struct StackReader {
     opened_by: u32,
     pages: PresentPages,
     bytes: Vec<u8>,
+    /// The sum of the stacks that were kept.
+    kept: usize,
 }
+
+/// The sum of the kept stacks from which on only [`SHORT_BYTES`] of each are read: there may be thousands of
+/// deep ones.
+const KEPT_MAX_BYTES: usize = 128 << 20;
+const SHORT_BYTES: usize = 64 << 10;
 
 impl StackReader {
     /// Returns the stack of a thread from its stack pointer up. Empty if the thread has none.
@@ -22,29 +29,30 @@ impl StackReader {
         let registers = pt_regs::sampled(&capture.registers);
         let copied = CopiedStack { registers: Words(&registers), ..CopiedStack::default() };
         let sp = copied.stack_pointer().unwrap_or(0);
-        self.bytes.resize(STACK_BYTES, 0);
         if sp == 0 {
             return &[];
         }
+        let limit = if self.kept < KEPT_MAX_BYTES { STACK_BYTES } else { SHORT_BYTES };
         let mut length = 0;
         if self.pid == pid {
-            length = self.pages.read_memory(tid, sp, &mut self.bytes);
+            length = self.pages.read_stack(tid, sp, limit, &mut self.bytes).len();
         }
         // The thread that opened the list may have exited before.
         if length == 0 && (self.pid, self.opened_by) != (pid, tid) {
             (self.pid, self.opened_by) = (pid, tid);
             self.pages = PresentPages::open(tid);
-            length = self.pages.read_memory(tid, sp, &mut self.bytes);
+            length = self.pages.read_stack(tid, sp, limit, &mut self.bytes).len();
         }
         &self.bytes[..length]
     }
 
     /// Adds its stack to a thread that waits.
     pub(crate) fn with_stack(&mut self, progress: Progress) -> WaitingThread {
-        let stack = match &progress.capture {
+        let stack: Box<[u8]> = match &progress.capture {
             Some(capture) => self.read(progress.pid, progress.tid, capture).into(),
             None => Box::default(),
         };
+        self.kept += stack.len();
         WaitingThread { progress, stack }
     }
 }

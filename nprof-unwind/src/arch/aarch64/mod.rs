@@ -7,7 +7,9 @@ pub(crate) mod plt;
 mod registers;
 
 pub use frames::{SIGNAL_RETURN, SIGNAL_SAVED, SYSTEM_CALL, code_address};
-pub use registers::{CALL_SAVED, COUNT, FP, IP, LINK, MASK, NAMES, NUMBERS, PRESERVED, SP};
+pub use registers::{
+    ARGUMENT, CALL_SAVED, COUNT, FP, IP, LINK, MASK, NAMES, NUMBERS, PRESERVED, SP,
+};
 
 use crate::arch::architecture::Architecture;
 use crate::arch::code_bytes::Call;
@@ -25,6 +27,7 @@ impl Architecture for Aarch64 {
     const FP: u16 = FP;
     const SP: u16 = SP;
     const IP: u16 = IP;
+    const ARGUMENT: u16 = ARGUMENT;
     const LINK: Option<u16> = Some(LINK);
     const PRESERVED: &'static [u16] = &PRESERVED;
     const MASK: u64 = MASK;

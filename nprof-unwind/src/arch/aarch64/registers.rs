@@ -10,6 +10,8 @@ pub const LINK: u16 = 30;
 pub const SP: u16 = 31;
 /// DWARF's number of the program counter.
 pub const IP: u16 = 32;
+/// DWARF's number of the first argument of a system call (x0).
+pub const ARGUMENT: u16 = 0;
 /// The registers a function gives back as it found them (Procedure Call Standard, section 6.1.1):
 /// x19 to x29.
 pub const PRESERVED: [u16; 11] = [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29];

@@ -8,7 +8,7 @@ pub(crate) mod plt;
 mod registers;
 
 pub use frames::{SIGNAL_RETURN, SIGNAL_SAVED, SYSTEM_CALL};
-pub use registers::{CALL_SAVED, COUNT, FP, IP, MASK, NAMES, NUMBERS, PRESERVED, SP};
+pub use registers::{ARGUMENT, CALL_SAVED, COUNT, FP, IP, MASK, NAMES, NUMBERS, PRESERVED, SP};
 
 use crate::arch::architecture::Architecture;
 
@@ -25,6 +25,7 @@ impl Architecture for X86_64 {
     const FP: u16 = FP;
     const SP: u16 = SP;
     const IP: u16 = IP;
+    const ARGUMENT: u16 = ARGUMENT;
     const LINK: Option<u16> = None;
     const PRESERVED: &'static [u16] = &PRESERVED;
     const MASK: u64 = MASK;

@@ -8,6 +8,8 @@ pub const FP: u16 = 6;
 pub const SP: u16 = 7;
 /// DWARF's number of the return address column; holds the instruction pointer (rip).
 pub const IP: u16 = 16;
+/// DWARF's number of the first argument of a system call (rdi).
+pub const ARGUMENT: u16 = 5;
 /// The registers a function gives back as it found them: rbx, rbp, r12 to r15.
 pub const PRESERVED: [u16; 6] = [3, 6, 12, 13, 14, 15];
 /// Those of them besides the frame pointer: rbx, r12 to r15.
