@@ -331,9 +331,10 @@ pub(super) unsafe extern "C" fn close_range(
     flags: c_int,
     registers: &Registers,
 ) -> c_int {
-    const CLOSE_RANGE_CLOEXEC: c_int = 4;
+    const CLOSE_RANGE_UNSHARE: c_int = 2;
     let Some(next) = next::close_range() else { return missing() };
-    if flags & CLOSE_RANGE_CLOEXEC == 0 && process::records_descriptors() {
+    // With CLOSE_RANGE_CLOEXEC it closes none, and it fails with other flags (close_range(2)).
+    if flags & !CLOSE_RANGE_UNSHARE == 0 && first <= last && process::records_descriptors() {
         closed(first, last, registers);
     }
     // SAFETY: no pointers.

@@ -212,6 +212,8 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
         sys::unmap(base, bytes);
         return None;
     }
+    // A child that this one creates without the hook of fork(3) has forked later.
+    thread.forked_at_ns.store(0, Relaxed);
     BASE.store(base, Relaxed);
     KEY.store(key, Relaxed);
     ID.store(id, Relaxed);

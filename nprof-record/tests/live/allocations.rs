@@ -254,6 +254,80 @@ fn coroutines_below_a_stack_without_guard_page_are_unharmed() {
 }
 
 #[test]
+fn allocations_before_the_delay_are_not_recorded() {
+    let directory = Directory::new("heap-delay");
+    let source = "
+        #include <stdlib.h>
+        #include <unistd.h>
+        void *volatile sink;
+        __attribute__((noinline)) void early(void) { sink = malloc(1000); }
+        __attribute__((noinline)) void late(void) { sink = malloc(2000); }
+        int main(void) {
+            early();
+            usleep(600000);
+            late();
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:1", "--delay", "300ms"]);
+    assert_eq!(heap.weight("heap.alloc", "early"), 0);
+    for event in ["heap.alloc", "heap.live", "heap.peak"] {
+        assert_eq!(heap.weight(event, "late"), 2000, "{event}");
+        assert_eq!(heap.weight(event, ""), 2000, "{event}");
+    }
+}
+
+#[test]
+fn process_that_forks_without_the_function_has_the_blocks_of_its_parent() {
+    let directory = Directory::new("heap-clone");
+    let source = "
+        #include <signal.h>
+        #include <stdlib.h>
+        #include <sys/syscall.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        void *volatile kept[3];
+        __attribute__((noinline)) void first(void) { kept[0] = malloc(1000); }
+        __attribute__((noinline)) void second(void) { kept[1] = malloc(2000); }
+        __attribute__((noinline)) void third(void) { kept[2] = malloc(4000); }
+        int main(void) {
+            first();
+            if (fork() == 0) {
+                free(kept[0]);
+                second();
+                if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) third();
+                while (wait(0) > 0) {}
+                _exit(0);
+            }
+            free(kept[0]);
+            while (wait(0) > 0) {}
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:1"]);
+    let live = ["first", "second", "third"].map(|site| heap.weight("heap.live", site));
+    // Both processes have the second block.
+    assert_eq!(live, [0, 4000, 4000]);
+}
+
+#[test]
+fn close_range_that_fails_closes_nothing() {
+    let directory = Directory::new("fd-range");
+    let source = "
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <unistd.h>
+        int main(void) {
+            for (int i = 0; i < 4; i++) open(\"/dev/null\", O_RDONLY);
+            return close_range(3, ~0u, 64) == 0 || close_range(9, 3, 0) == 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let descriptors = recorded(&directory, &program, &["-e", "fd"]);
+    let count = |event| descriptors.weight(event, "main");
+    assert_eq!(["fd.open", "fd.close", "fd.live"].map(count), [4, 0, 4]);
+}
+
+#[test]
 fn peak_is_that_of_plateau_and_not_of_later_churn() {
     let directory = Directory::new("heap-peak");
     let source = "
