@@ -417,7 +417,8 @@ impl Invocation<'_> {
         if let Some(preload) = &self.preload
             && let Some(listener) = preload.listener.take()
         {
-            sources.push(Box::new(PreloadSource::new(listener, preload.events.clone())));
+            let source = PreloadSource::new(listener, preload.events.clone(), self.is_delayed());
+            sources.push(Box::new(source));
         }
         if let (Some(calls), Some(event)) = (&self.calls, self.plan.calls()) {
             let limit = self.args.calls_limit;

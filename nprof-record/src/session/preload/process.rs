@@ -173,8 +173,8 @@ impl Process {
         }
     }
 
-    /// Hands over the next record.
-    pub(super) fn hand_over(&mut self, handler: &mut dyn RecordHandler) {
+    /// Hands over the next record, unless the program wrote it before `begin_ns`.
+    pub(super) fn hand_over(&mut self, handler: &mut dyn RecordHandler, begin_ns: u64) {
         let id = |tid| SampleId { pid: self.pid, tid, time: self.time_ns, cpu: NO_CPU };
         let mut handle = |id: SampleId, content| {
             let record = PreloadRecord { ring: self.ring.id(), content };
@@ -198,7 +198,9 @@ impl Process {
                         Content::Called(it) => self.call_rate.add(it.weight, it.weight),
                         _ => {}
                     }
-                    handle(id(tid), PreloadContent::Written(record.content));
+                    if record.time_ns >= begin_ns {
+                        handle(id(tid), PreloadContent::Written(record.content));
+                    }
                 }
                 self.next = Next::Nothing;
             }

@@ -1,5 +1,6 @@
 //! The rings of the processes that have loaded the library.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
@@ -41,6 +42,8 @@ const REFUSED_MAX: usize = 16;
 pub(crate) struct PreloadSource {
     listener: Listener,
     plan: PreloadPlan,
+    /// The time from which on records are handed over: the start of sampling.
+    begin_ns: Cell<u64>,
     processes: Vec<Process>,
     merge: TimeMerge,
     drain_ns: u64,
@@ -52,11 +55,13 @@ pub(crate) struct PreloadSource {
 }
 
 impl PreloadSource {
-    /// Creates the source of the processes that connect to a socket.
-    pub(crate) fn new(listener: Listener, plan: PreloadPlan) -> Self {
+    /// Creates the source of the processes that connect to a socket. With `is_delayed`, their records count
+    /// once it is enabled.
+    pub(crate) fn new(listener: Listener, plan: PreloadPlan, is_delayed: bool) -> Self {
         Self {
             listener,
             plan,
+            begin_ns: Cell::new(if is_delayed { u64::MAX } else { 0 }),
             processes: Vec::new(),
             merge: TimeMerge::default(),
             drain_ns: 0,
@@ -129,6 +134,7 @@ impl PreloadSource {
 
 impl EventSource for PreloadSource {
     fn enable(&self) -> io::Result<()> {
+        self.begin_ns.set(sys::monotonic_ns());
         Ok(())
     }
 
@@ -182,7 +188,7 @@ impl EventSource for PreloadSource {
     fn drain(&mut self, until_ns: u64, handler: &mut dyn RecordHandler) {
         while let Some(number) = self.merge.pop(until_ns) {
             let Some(process) = self.processes.get_mut(number) else { continue };
-            process.hand_over(handler);
+            process.hand_over(handler, self.begin_ns.get());
             process.advance(self.drain_ns);
             if let Some(time_ns) = process.next_ns() {
                 self.merge.push(time_ns, number);
