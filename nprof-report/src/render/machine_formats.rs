@@ -35,7 +35,12 @@ pub fn tsv(lines: impl Iterator<Item = Line>, out: &mut dyn Write) -> io::Result
 pub fn csv(lines: impl Iterator<Item = Line>, out: &mut dyn Write) -> io::Result<()> {
     let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
     for line in lines {
-        writer.write_record(line.iter().map(|field| csv_field(field).into_owned()))?;
+        let written = writer.write_record(line.iter().map(|field| csv_field(field).into_owned()));
+        // A conversion by `?` loses the kind of the error, and with it that a pipe was closed.
+        written.map_err(|error| match error.into_kind() {
+            csv::ErrorKind::Io(error) => error,
+            other => io::Error::other(format!("{other:?}")),
+        })?;
     }
     writer.flush()
 }
@@ -80,6 +85,31 @@ mod tests {
         csv(lines.into_iter(), &mut out).unwrap();
         assert_eq!(out, b"\"a,b\",'=1\r\n\"\"\"\",-1.5e-3\r\n");
         assert!(csv([vec![], vec![String::new()]].into_iter(), &mut out).is_err());
+    }
+
+    #[test]
+    fn closed_pipe_stays_one_in_every_format() {
+        /// A pipe without a reader.
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let lines = || (0..10_000).map(|_| vec!["field".to_owned()]);
+        let rows = (0..10_000).map(Value::from);
+        let errors = [
+            csv(lines(), &mut Closed),
+            tsv(lines(), &mut Closed),
+            json(&Map::new(), "rows", rows, &mut Closed),
+        ];
+        for error in errors {
+            assert_eq!(error.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        }
     }
 
     #[test]
