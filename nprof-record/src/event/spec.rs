@@ -24,6 +24,12 @@ pub(crate) const PERIOD_MAX: u64 = i64::MAX as u64;
 /// The events, and names for several, of which the unit is a nanosecond.
 const TIMES: [&str; 6] = ["cpu-clock", "task-clock", "blocked", "runnable", "wait", "wall"];
 
+/// The answer to a period or modifiers of `wakes`.
+const WAKES_PERIOD: &str = "wakes has the period and modifiers of blocked; leave out its own";
+
+/// The events of waiting: each wait has one sample of each.
+const WAITS: [&str; 3] = ["blocked", "runnable", "wakes"];
+
 /// One requested event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventSpec {
@@ -56,23 +62,36 @@ impl EventSpec {
         names.iter().map(|&name| Self { name: name.to_owned(), ..self.clone() }).collect()
     }
 
-    /// Returns all events that were requested. `wakes` has the period and the modes of `blocked`, of
-    /// which it has the weights.
+    /// Returns all events that were requested, those of waiting once. `wakes` has the period and the modes of
+    /// `blocked`, of which it has the weights.
     ///
     /// # Errors
     ///
-    /// If `wakes` is without `blocked`, or has a period or modes of its own; with the remedy.
+    /// If `wakes` is without `blocked`, or has a period or modes of its own, or if an event of waiting is
+    /// requested with two periods or modes; with the remedy.
     pub(crate) fn expanded_all(requested: &[Self]) -> Result<Vec<Self>, String> {
-        let mut specs: Vec<_> = requested.iter().flat_map(Self::expanded).collect();
+        let mut specs: Vec<Self> = Vec::new();
+        for spec in requested.iter().flat_map(Self::expanded) {
+            let is_of_waiting = WAITS.contains(&spec.name.as_str());
+            match specs.iter().find(|other| is_of_waiting && other.name == spec.name) {
+                // As by `-e wall -e blocked`.
+                Some(other) if *other == spec => {}
+                Some(_) => {
+                    return Err(format!(
+                        "{} is requested twice, with different periods or modifiers; keep one",
+                        spec.name
+                    ));
+                }
+                None => specs.push(spec),
+            }
+        }
         let blocked = specs.iter().find(|spec| spec.name == "blocked").cloned();
         for spec in specs.iter_mut().filter(|spec| spec.name == "wakes") {
             let Some(blocked) = &blocked else {
                 return Err("wakes needs the event blocked; add -e blocked or -e wall".to_owned());
             };
-            if spec.period.is_some() || spec.mode.is_some() {
-                return Err(
-                    "wakes has the period and modifiers of blocked; leave out its own".to_owned()
-                );
+            if spec.mode.is_some() {
+                return Err(WAKES_PERIOD.to_owned());
             }
             (spec.period, spec.mode) = (blocked.period, blocked.mode);
         }
@@ -136,6 +155,9 @@ fn period(text: &str) -> Result<(&str, Option<u64>), String> {
         return period.map(|period| (name, Some(period))).ok_or_else(expected);
     }
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if name == "wakes" {
+        return Err(WAKES_PERIOD.to_owned());
+    }
     if !is_number && let Some((number, unit_ns)) = time::number_and_unit(digits) {
         let ns = number * unit_ns as f64;
         return match TIMES.contains(&name) && (1.0..PERIOD_MAX as f64).contains(&ns) {
@@ -146,6 +168,12 @@ fn period(text: &str) -> Result<(&str, Option<u64>), String> {
                 TIMES.join(", ")
             )),
         };
+    }
+    let is_like_a_number = digits.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+    if !is_number && is_like_a_number && TIMES.contains(&name) {
+        return Err(format!(
+            "{name}: expected a time, such as 5ms, or a number of nanoseconds, not {digits:?}"
+        ));
     }
     if !is_number {
         return Ok((text, None));
@@ -276,8 +304,35 @@ mod tests {
         assert_eq!(specs.iter().map(parts).collect::<Vec<_>>(), all);
         let error = |texts: &[&str]| expanded(texts).expect_err("it is refused");
         assert!(error(&["wakes", "cpu-clock"]).contains("add -e blocked"));
-        assert!(error(&["wakes:7", "wall"]).contains("leave out its own"));
         assert!(error(&["wakes/u", "wall"]).contains("leave out its own"));
+        for text in ["wakes:7", "wakes:5ms", "wakes:x"] {
+            let error = EventSpec::parse(text).expect_err("it is refused");
+            assert!(error.contains("leave out its own"), "{error}");
+        }
+    }
+
+    #[test]
+    fn event_of_waiting_is_recorded_once() {
+        let expanded = |texts: &[&str]| {
+            let specs = texts.iter().map(|text| EventSpec::parse(text).expect(text));
+            EventSpec::expanded_all(&specs.collect::<Vec<_>>())
+        };
+        let names = |texts: &[&str]| {
+            let specs = expanded(texts).expect("valid");
+            specs.into_iter().map(|spec| spec.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&["wall", "blocked"]), ["cpu-clock", "blocked", "runnable"]);
+        assert_eq!(names(&["cpu-clock", "cpu-clock:7"]), ["cpu-clock", "cpu-clock"]);
+        let error = expanded(&["wall:5ms", "blocked:2ms"]).expect_err("it is refused");
+        assert!(error.contains("blocked is requested twice"), "{error}");
+    }
+
+    #[test]
+    fn period_of_a_time_is_a_time_or_a_number() {
+        for text in ["wall:5xs", "wall:-5", "blocked:-1ms"] {
+            let error = EventSpec::parse(text).expect_err("it is refused");
+            assert!(error.contains("expected a time"), "{text}: {error}");
+        }
     }
 
     #[test]
