@@ -103,7 +103,7 @@ fn blamed(shell: &Shell, script: &str) -> Option<Vec<(String, String, f64)>> {
     shell.write("script", script);
     let record = "nprof-record -q -e wall -e wakes -o x.raw -- sh script";
     let recorded = shell.run(record);
-    if recorded.err.contains("waiting cannot be measured") || recorded.err.contains("hides its") {
+    if recorded.err.contains("cannot measure waiting") || recorded.err.contains("hides its") {
         eprintln!("SKIPPED: {}", recorded.err);
         return None;
     }

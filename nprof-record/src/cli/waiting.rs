@@ -49,7 +49,8 @@ pub(crate) fn load_tracer(args: &Args, plan: &mut Plan) -> anyhow::Result<Option
     });
     match loaded {
         Ok(tracer) => Ok(Some(tracer)),
-        Err(error) if config.has_wakes || config.has_windows => Err(error),
+        Err(error) if config.has_wakes => Err(error.context("-e wakes")),
+        Err(error) if config.has_windows => Err(error.context("--wait-windows")),
         Err(error) => {
             let highest = if args.frequency.is_some() { u64::MAX } else { TICKS_PER_SECOND };
             plan.measure_waits_by_switches(&format!("bpf: {}", error.root_cause()), highest);

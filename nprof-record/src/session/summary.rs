@@ -185,8 +185,8 @@ impl Summary {
         if self.unread_stacks > 0 {
             let have = if self.unread_stacks == 1 { "has" } else { "have" };
             warnings.push(format!(
-                "{} {have} no stacks of waits: they may not be read by this user; run as root, or \
-                 with sysctl kernel.yama.ptrace_scope=0",
+                "{} {have} no stacks of waits: their memory may not be read by this user; run as root, \
+                 or set kernel.yama.ptrace_scope to 0, where that exists",
                 counted(self.unread_stacks as u64, "thread")
             ));
         }

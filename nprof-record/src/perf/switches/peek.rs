@@ -46,9 +46,10 @@ fn is_compat(tid: u32, call: &BlockedCall) -> bool {
     has_short_addresses && procfs::has_64_bit_program(tid) != Some(true)
 }
 
-/// True if the first thread of a process may be read.
-pub(crate) fn is_readable(pid: u32) -> bool {
-    procfs::blocked_call(pid).is_ok()
+/// True if a thread may not be read.
+pub(crate) fn is_refused(tid: u32) -> bool {
+    let read = procfs::blocked_call(tid);
+    read.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]

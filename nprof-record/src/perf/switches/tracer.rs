@@ -126,7 +126,7 @@ pub(crate) struct SwitchTracer {
     drains: u32,
     lost: u64,
     lost_reported: u64,
-    /// Threads that may not be read.
+    /// Threads that may not be read, although they go on.
     pub(crate) refused: FxHashSet<u32>,
     buffer: Vec<u8>,
 }
@@ -334,7 +334,8 @@ impl SwitchTracer {
                 Err(error) => {
                     // A thread that exits has no memory any more, and refuses it, too.
                     if error.kind() == std::io::ErrorKind::PermissionDenied
-                        && procfs::process_of(tid).is_some_and(|pid| !peek::is_readable(pid))
+                        && !procfs::is_exiting(tid)
+                        && peek::is_refused(tid)
                     {
                         self.refused.insert(tid);
                     }

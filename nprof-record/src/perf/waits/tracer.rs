@@ -150,7 +150,7 @@ impl WaitTracer {
     pub(crate) fn load(config: WaitConfig, last_cpu: u32) -> anyhow::Result<Self> {
         if procfs::is_in_pid_namespace() {
             return Err(anyhow!(
-                "waiting cannot be measured from a pid namespace; run nprof-record in the initial one"
+                "BPF programs cannot measure waiting from a pid namespace; run nprof-record in the initial one"
             ));
         }
         // First, as it takes longer to read the types of the kernel.
@@ -451,7 +451,7 @@ fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
 fn attach(program: &File, tracepoint: &CStr) -> anyhow::Result<File> {
     sys::attach_raw_tracepoint(program, tracepoint).map_err(|error| {
         anyhow!(
-            "waiting cannot be measured: the tracepoint {}: {error}; it needs Linux 6.16 or later",
+            "BPF programs cannot measure waiting: the tracepoint {}: {error}; it needs Linux 6.16 or later",
             tracepoint.to_string_lossy()
         )
     })
@@ -460,7 +460,7 @@ fn attach(program: &File, tracepoint: &CStr) -> anyhow::Result<File> {
 /// Adds the remedy.
 fn explained(error: impl Into<anyhow::Error>) -> anyhow::Error {
     anyhow!(
-        "waiting cannot be measured: {:#}; run as root or with CAP_BPF and CAP_PERFMON, on Linux 6.16 or \
+        "BPF programs cannot measure waiting: {:#}; run as root or with CAP_BPF and CAP_PERFMON, on Linux 6.16 or \
          later",
         error.into()
     )
