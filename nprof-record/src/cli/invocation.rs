@@ -220,23 +220,27 @@ impl Invocation<'_> {
         if let (Some(calls), Target::System) = (&self.calls, &self.target) {
             calls.follow_everyone();
         }
+        // Inherited events of a command start at its exec (`attr.enable_on_exec`).
+        let is_inherited = open_mode == OpenMode::Task && matches!(self.target, Target::Command(_));
+        let rings = sources.rings.as_ref().filter(|_| !is_inherited);
+        // Tasks that begin while the existing threads are listed must have records of their creation.
+        if let Some(rings) = rings {
+            rings.enable(false).context("cannot enable an event")?;
+        }
         if !self.is_delayed() {
             self.start_waits(&sources, pid)?;
             self.start_calls(pid)?;
         }
         // The command is forked by now, so it does not inherit the priority.
         self.priority.set(sys::raise_priority());
-        // Inherited events of a command start at its exec (`attr.enable_on_exec`).
-        if let Some(rings) = &sources.rings
-            && (open_mode != OpenMode::Task || !matches!(self.target, Target::Command(_)))
+        // Processes must be known before their samples. Reading thousands of threads takes long enough to
+        // fill a ring: those of running processes start after that.
+        if let Some(rings) = rings
+            && !self.is_delayed()
+            && !matches!(self.target, Target::Processes(_))
         {
-            // Processes must be known before their samples. Reading thousands of threads takes long
-            // enough to fill a ring: only sideband events start here, samples after that.
-            let samples = !self.is_delayed() && !matches!(self.target, Target::Processes(_));
-            rings.enable(samples).context("cannot enable an event")?;
-            if samples {
-                self.enable_switches(sources.waits.as_ref(), pid)?;
-            }
+            rings.enable(true).context("cannot enable an event")?;
+            self.enable_switches(sources.waits.as_ref(), pid)?;
         }
         Ok((sources, output))
     }

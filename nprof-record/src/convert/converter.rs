@@ -109,7 +109,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
             KernelRecord::WindowClosed(threads) => self.write_window_end(sample_id.time, threads),
             KernelRecord::Mmap(mmap) => self.handle_mmap(sample_id, mmap),
             &KernelRecord::Comm { pid, tid, exec, name } => {
-                self.add_if_new(pid, tid);
+                self.add_if_new(pid, tid, sample_id.time);
                 self.handle_comm(sample_id, tid, exec, name);
             }
             &KernelRecord::Fork(ids) => self.handle_fork(sample_id, ids),

@@ -21,15 +21,15 @@ pub(super) const CHECK_TIMES: u64 = 10;
 impl<S: Sink> Converter<S> {
     /// Adds a thread of which the fork record may have been lost, and the missing processes above
     /// it, if /proc shows that it belongs to the tree.
-    pub(super) fn look_up(&mut self, pid: u32, tid: u32) {
+    pub(super) fn look_up(&mut self, pid: u32, tid: u32, time_ns: u64) {
         let parent_of = |pid| Stat::of(pid).map(|stat| stat.parent);
         let Some(lineage) = self.tree.missing_lineage(pid, parent_of) else {
             return self.tree.note_stranger(tid);
         };
         for above in lineage {
-            self.add_existing_thread(above, above);
+            self.add_known_thread(above, above, time_ns);
         }
-        self.add_existing_thread(pid, tid);
+        self.add_known_thread(pid, tid, time_ns);
     }
 
     /// True if lost sideband records may have hidden processes.

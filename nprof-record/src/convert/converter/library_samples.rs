@@ -57,7 +57,7 @@ impl<S: Sink> Converter<S> {
     /// Returns the id of a record with a thread that lives: its own, or the first of its process. The record may have
     /// waited in the ring for that of a thread that did not run, until after the exit of its own.
     fn known_thread(&mut self, id: SampleId) -> SampleId {
-        self.add_if_new(id.pid, id.tid);
+        self.add_if_new(id.pid, id.tid, id.time);
         if self.tree.lives(id.tid) { id } else { SampleId { tid: id.pid, ..id } }
     }
 

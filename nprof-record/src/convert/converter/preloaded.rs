@@ -142,7 +142,7 @@ impl<S: Sink> Converter<S> {
 
     fn start_allocator(&mut self, id: SampleId, hello: &Hello, memos: Option<Memos>) {
         let is_known = self.tree.task(id.pid).is_some();
-        self.add_if_new(id.pid, id.tid);
+        self.add_if_new(id.pid, id.tid, id.time);
         if self.reads_proc {
             self.read_process(id, is_known && hello.parent_id == 0);
         }

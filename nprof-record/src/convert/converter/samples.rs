@@ -92,7 +92,7 @@ impl<S: Sink> Converter<S> {
     /// Finds out what a sample of a task needs: adds the task if it is new to the tree, and reads the
     /// mappings of its process. None if the task does not belong to the tree.
     fn settle(&mut self, sample_id: SampleId, in_kernel: bool) -> Option<()> {
-        self.add_if_new(sample_id.pid, sample_id.tid);
+        self.add_if_new(sample_id.pid, sample_id.tid, sample_id.time);
         // A task that exits still runs in the kernel.
         if !in_kernel {
             self.note_life(sample_id.tid, sample_id.time);

@@ -28,7 +28,7 @@ impl<S: Sink> Converter<S> {
     pub(super) fn handle_existing(&mut self, id: SampleId, state: WaitState) {
         if self.tree.task(id.tid).is_none() {
             let Some(pid) = procfs::process_of(id.tid) else { return };
-            self.add_if_new(pid, id.tid);
+            self.add_if_new(pid, id.tid, id.time);
         }
         if self.tree.task(id.tid).is_some()
             && let Some(switches) = self.switches()
@@ -72,7 +72,7 @@ impl<S: Sink> Converter<S> {
 
     /// Takes a context switch, and writes the wait that it ends, if it was chosen.
     pub(super) fn handle_switch(&mut self, id: SampleId, switch: Switch) {
-        self.add_if_new(id.pid, id.tid);
+        self.add_if_new(id.pid, id.tid, id.time);
         if !self.tree.lives(id.tid) {
             return;
         }

@@ -20,7 +20,7 @@ impl<S: Sink> Converter<S> {
                 Some(name) if has_first && self.tree.task(tid).is_none() => {
                     let (comm, time_ns) = (name.clone(), sys::monotonic_ns());
                     let found = ThreadInfo { pid, tid, parent: 0, comm, is_zombie: false };
-                    self.tree.add_existing_thread(pid, tid, Some(&found), time_ns);
+                    self.tree.add_existing_thread(pid, tid, Some(&found), time_ns, time_ns);
                     self.define_task(tid);
                 }
                 _ => self.add_existing_thread(pid, tid),
@@ -36,12 +36,17 @@ impl<S: Sink> Converter<S> {
     /// Adds a thread that existed before the recording, and its process, as /proc describes them
     /// now.
     pub(crate) fn add_existing_thread(&mut self, pid: u32, tid: u32) {
+        self.add_known_thread(pid, tid, sys::monotonic_ns());
+    }
+
+    /// Adds a thread that is known since `time_ns`, and its process, as /proc describes them now.
+    pub(super) fn add_known_thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
         // The first thread comes first: others refer to it as their parent.
         for tid in [pid, tid] {
             if self.tree.task(tid).is_none() {
-                let time_ns = sys::monotonic_ns();
                 let found = procfs::thread_info(pid, tid);
-                self.tree.add_existing_thread(pid, tid, found.as_ref(), time_ns);
+                let now_ns = sys::monotonic_ns();
+                self.tree.add_existing_thread(pid, tid, found.as_ref(), time_ns, now_ns);
                 let mut extras = ExtrasBuilder::new();
                 if tid == pid
                     && let Some(exe) = procfs::executed_file(pid)
@@ -53,12 +58,13 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Adds a thread at its first record, if it belongs to the tree.
-    pub(super) fn add_if_new(&mut self, pid: u32, tid: u32) {
+    /// Adds a thread at its first record, of the time `time_ns`, if it belongs to the tree.
+    pub(super) fn add_if_new(&mut self, pid: u32, tid: u32, time_ns: u64) {
         if self.tree.takes_unknown(tid) && self.tree.takes_unknown(pid) {
-            self.add_existing_thread(pid, tid);
+            // It may have exited since: what follows is not before it is known.
+            self.add_known_thread(pid, tid, time_ns);
         } else if self.tree.may_miss(tid) {
-            self.look_up(pid, tid);
+            self.look_up(pid, tid, time_ns);
         }
     }
 
@@ -118,7 +124,7 @@ impl<S: Sink> Converter<S> {
 
     pub(super) fn handle_fork(&mut self, sample_id: SampleId, ids: TaskIds) {
         self.note_life(sample_id.tid, sample_id.time);
-        self.add_if_new(sample_id.pid, sample_id.tid);
+        self.add_if_new(sample_id.pid, sample_id.tid, sample_id.time);
         if self.tree.needs_maps(ids.parent_pid) {
             // The child inherits these mappings, and may have others by its first sample.
             self.read_maps(ids.parent_pid);

@@ -144,8 +144,8 @@ impl ProcessTree {
         self.unknown.note_stranger(tid);
     }
 
-    /// Adds a thread found in /proc at `time_ns`. The first thread of a process must be added before
-    /// its others.
+    /// Adds a thread that is known since `time_ns` and was looked up in /proc at `now_ns`. The first thread of a
+    /// process must be added before its others.
     ///
     /// Without `found` the thread has exited by now; it is then added as exited, under the name of
     /// the first thread of its process.
@@ -155,6 +155,7 @@ impl ProcessTree {
         tid: u32,
         found: Option<&ThreadInfo>,
         time_ns: u64,
+        now_ns: u64,
     ) {
         if self.tasks.contains_key(&tid) {
             return;
@@ -179,7 +180,7 @@ impl ProcessTree {
         // It has exited since its record was written, or is a first thread that has exited before
         // the others.
         if found.is_none_or(|found| found.is_zombie) {
-            self.note_exit(tid, Life::Exited(time_ns));
+            self.note_exit(tid, Life::Exited(now_ns));
         }
     }
 

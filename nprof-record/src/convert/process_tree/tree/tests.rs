@@ -308,8 +308,8 @@ fn found(pid: u32, tid: u32, parent: u32) -> ThreadInfo {
 #[test]
 fn existing_thread_is_added_once() {
     let mut tree = ProcessTree::default();
-    tree.add_existing_thread(50, 50, Some(&found(50, 50, 1)), 900);
-    tree.add_existing_thread(50, 51, Some(&found(50, 51, 1)), 900);
+    tree.add_existing_thread(50, 50, Some(&found(50, 50, 1)), 900, 900);
+    tree.add_existing_thread(50, 51, Some(&found(50, 51, 1)), 900, 900);
     let early = SampleId { time: 800, ..sample_id(50) };
     assert!(!tree.fork(ids(50, 50, 51), early), "it is in the tree already");
     assert!(tree.fork(ids(60, 50, 60), SampleId { time: 950, ..sample_id(51) }));
@@ -329,7 +329,7 @@ fn existing_thread_is_added_once() {
 #[test]
 fn records_older_than_the_mappings_of_proc_are_ignored() {
     let mut tree = ProcessTree::default();
-    tree.add_existing_thread(50, 50, Some(&found(50, 50, 1)), 900);
+    tree.add_existing_thread(50, 50, Some(&found(50, 50, 1)), 900, 900);
     let mapping = |image| mapping(1, 9, image);
     tree.map(50, 900, mapping(3));
     assert!(!mapped(&tree, 50), "they will be read with the others");
@@ -348,10 +348,19 @@ fn records_older_than_the_mappings_of_proc_are_ignored() {
 }
 
 #[test]
+fn thread_that_is_looked_up_after_its_exit_is_known_since_its_record() {
+    let mut tree = ProcessTree::for_system();
+    tree.add_existing_thread(50, 50, None, 900, 950);
+    assert_eq!(tree.task(50).map(|task| task.time_ns), Some(900));
+    assert!(!tree.note_life(50, 920), "another record from before it was looked up");
+    assert!(!tree.lives(50));
+}
+
+#[test]
 fn system_tree_accepts_all_but_the_idle_task() {
     let mut tree = ProcessTree::for_system();
     assert!(tree.accepts(9) && !tree.accepts(0) && !tree.accepts(RELEASED));
-    tree.add_existing_thread(9, 9, None, 5);
+    tree.add_existing_thread(9, 9, None, 5, 5);
     assert!(tree.task(9).is_some());
     settle(&mut tree);
     assert!(tree.task(9).is_none(), "exited tasks are removed");
@@ -361,8 +370,8 @@ fn system_tree_accepts_all_but_the_idle_task() {
 fn process_lives_without_its_first_thread() {
     let mut tree = ProcessTree::for_processes(Membership::Descendants);
     let zombie = ThreadInfo { is_zombie: true, ..found(50, 50, 1) };
-    tree.add_existing_thread(50, 50, Some(&zombie), 900);
-    tree.add_existing_thread(50, 51, Some(&found(50, 51, 1)), 900);
+    tree.add_existing_thread(50, 50, Some(&zombie), 900, 900);
+    tree.add_existing_thread(50, 51, Some(&found(50, 51, 1)), 900, 900);
     settle(&mut tree);
     assert!(!tree.accepts(50) && tree.accepts(51));
     exit(&mut tree, ids(50, 1, 51));
