@@ -23,6 +23,11 @@ pub(crate) struct Mapping {
 pub(crate) struct AddressSpace(Vec<Mapping>);
 
 impl AddressSpace {
+    /// Sets the image of each mapping to that which `image_of` returns for it.
+    pub(crate) fn set_images(&mut self, mut image_of: impl FnMut(ImageIndex) -> ImageIndex) {
+        self.0.iter_mut().for_each(|mapping| mapping.image = image_of(mapping.image));
+    }
+
     /// Adds a mapping over earlier ones. An empty range maps nothing.
     pub(crate) fn map(&mut self, new: Mapping) {
         if new.start >= new.end {

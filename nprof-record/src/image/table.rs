@@ -168,6 +168,26 @@ impl ImageTable {
         (self.intern(key, image), ImageOffset(mmap.start.0))
     }
 
+    /// True if an image is memory of another process than `owner`.
+    pub(crate) fn is_memory_of_another(&self, index: ImageIndex, owner: ProcessId) -> bool {
+        let image = self.get(index);
+        image.memory_of().is_some() && image.owner != Some(owner)
+    }
+
+    /// Returns the image of memory that a process has from its parent, given that of the parent: each may
+    /// write other code to it. Other images are those of all processes.
+    pub(crate) fn inherited(&mut self, index: ImageIndex, owner: ProcessId) -> ImageIndex {
+        if !self.is_memory_of_another(index, owner) {
+            return index;
+        }
+        let (path, parent) = (self.get(index).path.clone(), self.get(index).memory_of());
+        self.intern(ImageIdentity::Anonymous(path.clone(), owner), || {
+            let mut image = Image::without_file(ImageKind::Anonymous, &path, Some(owner));
+            image.inherited_from = parent;
+            image
+        })
+    }
+
     /// True if a mapping in /proc is of the file of this image, and begins at this offset.
     pub(crate) fn is_mapping_of(
         &self,

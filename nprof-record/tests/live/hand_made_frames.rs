@@ -1,6 +1,8 @@
 //! Frames that no compiler made: stubs generated at run time, the code that signal handlers and
 //! coroutines return to.
 
+#[cfg(target_arch = "x86_64")]
+use crate::support::StackSample;
 use crate::support::{Directory, Stream, can_record, record, stderr};
 use crate::symbols::{Symbols, names};
 use nprof_stream::Mark;
@@ -168,6 +170,66 @@ fn signal_trampoline_is_no_return_address() {
     // Functions of glibc are aligned; a return address would be looked up one byte before.
     let offsets = libc_caller(&stream, &symbols, "handler");
     assert!(!offsets.is_empty() && offsets.iter().all(|offset| offset % 16 == 0), "{offsets:x?}");
+}
+
+/// The child of a program that generates code for x86-64 writes other code, with another frame, to the same address.
+/// The word at which its return address would be by the frame of the parent is one into `decoy`.
+#[cfg(target_arch = "x86_64")]
+const FORKED_CODE: &str = r#"
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <sys/wait.h>
+    #include <time.h>
+    #include <unistd.h>
+    #define OUT __attribute__((noinline, noclone))
+    typedef void (*generated)(long count, void *unused);
+    static unsigned char *code;
+    static void *stale;
+    static double now(void) {
+        struct timespec time;
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        return time.tv_sec + time.tv_nsec * 1e-9;
+    }
+    OUT void note(void) { stale = __builtin_return_address(0); }
+    OUT void decoy(void) { note(); __asm__ volatile(""); }
+    /* sub $FRAME, %rsp; mov %rsi, 0x18(%rsp), where the frame has room; a loop; add $FRAME, %rsp; ret */
+    static void generate(char frame) {
+        unsigned char made[] = {
+            0x48, 0x83, 0xec, frame, 0x48, 0x89, 0x74, 0x24, frame > 0x18 ? 0x18 : 0,
+            0x48, 0xff, 0xcf, 0x75, 0xfb, 0x48, 0x83, 0xc4, frame, 0xc3,
+        };
+        memcpy(code, made, sizeof made);
+    }
+    OUT void work(void) {
+        for (double end = now() + 0.4; now() < end;) ((generated)code)(100000, stale);
+    }
+    int main(void) {
+        decoy();
+        code = mmap(0, 4096, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (code == MAP_FAILED) return 1;
+        generate(0x18);
+        work();
+        if (fork() == 0) {
+            generate(0x28);
+            work();
+            _exit(0);
+        }
+        return wait(0) < 0;
+    }"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn child_with_other_code_at_the_address_has_its_own_stacks() {
+    let Some((stream, symbols)) = run("forked-code", FORKED_CODE) else { return };
+    let is_generated =
+        |sample: &&StackSample| sample.frames.first().is_some_and(|(image, _)| image == "[anon]");
+    let is_right = |sample: &&StackSample| {
+        let names = names(sample, &symbols);
+        sample.mark == Mark::None && names.get(1..3) == Some(&["work", "main"])
+    };
+    let generated: Vec<_> = stream.samples.iter().filter(is_generated).collect();
+    let right = generated.iter().filter(|sample| is_right(sample)).count();
+    assert_right(&stream, (generated.len(), right), 95);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Follows tasks: their creation, names, execs and exits.
 
+use std::rc::Rc;
+
 use nprof_stream::{Change, ChangeKind, Extras, ExtrasBuilder, Record, Task, TaskId};
 
 use crate::convert::converter::Converter;
@@ -7,6 +9,7 @@ use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, PendingExec};
 use crate::convert::stack_resolver::StackResolver;
 use crate::os::procfs::{self, ThreadInfo, ThreadNames};
+use crate::os::task_serial::ProcessId;
 use crate::perf::record::{SampleId, TaskIds};
 use crate::sys;
 
@@ -139,6 +142,20 @@ impl<S: Sink> Converter<S> {
         if is_ours {
             self.define_task(ids.tid);
             self.measure_created(ids.tid, sample_id.time);
+        }
+        if is_ours && ids.pid != ids.parent_pid {
+            self.own_memory(ids.pid);
+        }
+    }
+
+    /// Gives a forked process images of the memory that it has from its parent.
+    fn own_memory(&mut self, pid: u32) {
+        let images = &mut self.resolver.frames.images;
+        let Some(process) = self.tree.process_mut(pid) else { return };
+        let owner = ProcessId { pid, serial: process.serial };
+        // Few programs have executable memory of their own.
+        if process.maps.images().any(|image| images.is_memory_of_another(image, owner)) {
+            Rc::make_mut(&mut process.maps).set_images(|index| images.inherited(index, owner));
         }
     }
 

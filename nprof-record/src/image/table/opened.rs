@@ -54,6 +54,8 @@ pub(crate) struct Image {
     pub(crate) build_id: Vec<u8>,
     /// The process of anonymous memory.
     pub(crate) owner: Option<ProcessId>,
+    /// The parent that had this memory before a fork.
+    pub(super) inherited_from: Option<u32>,
     /// The path at which its file was opened, and its inode.
     pub(super) file: Option<(PathBuf, u64)>,
     /// The version of its ELF file. None if there is none.
@@ -115,6 +117,7 @@ impl Image {
             path: path.to_vec(),
             build_id: Vec::new(),
             owner,
+            inherited_from: None,
             file: None,
             version: None,
             contents: Vec::new(),
@@ -182,8 +185,13 @@ impl Image {
         use_code: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> T,
     ) -> Option<T> {
         if let Some(pid) = self.memory_of() {
-            let reader = &self.memory_reader;
-            let read = |address: u64, bytes: &mut [u8]| reader.read(pid, batch, address, bytes);
+            let (reader, parent) = (&self.memory_reader, self.inherited_from);
+            let read =
+                |address: u64, bytes: &mut [u8]| match reader.read(pid, batch, address, bytes) {
+                    // It has exited, or has not accessed the page since the fork.
+                    0 => parent.map_or(0, |parent| sys::read_memory(parent, address, bytes)),
+                    length => length,
+                };
             return Some(use_code(&mut self.code, &mut CodeSource::Memory { read: &read, batch }));
         }
         let (file, elf, version) = (self.file.as_ref(), self.elf.as_ref()?, self.version);
