@@ -1,4 +1,4 @@
-//! The operators new and delete of C++.
+//! The operators new and delete of C++, and the functions of other allocators that free like delete.
 //!
 //! Those of libstdc++ and libc++ call malloc and free, which are hooked: the exported functions jump to them.
 //! Allocators such as jemalloc define the operators themselves, and some of them call their malloc directly, others
@@ -117,5 +117,5 @@ operators! {
     _ZdlPv _ZdaPv _ZdlPvm _ZdaPvm _ZdlPvRKSt9nothrow_t _ZdaPvRKSt9nothrow_t
     _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t
     _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t
-    free_sized free_aligned_sized
+    free_sized free_aligned_sized dallocx sdallocx
 }

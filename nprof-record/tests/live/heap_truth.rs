@@ -226,6 +226,31 @@ fn released_neighbours_of_eight_bytes_are_not_live() {
     }
 }
 
+#[test]
+fn blocks_that_jemalloc_frees_by_its_own_functions_are_not_live() {
+    let directory = Directory::new("heap-sdallocx");
+    let places =
+        ["x86_64", "aarch64"].map(|arch| format!("/usr/lib/{arch}-linux-gnu/libjemalloc.so.2"));
+    let is_there = |path: &&String| fs::exists(path).is_ok_and(|exists| exists);
+    let Some(path) = places.iter().find(is_there) else {
+        return eprintln!("SKIPPED: no jemalloc");
+    };
+    let source = "
+        #include <stdlib.h>
+        void sdallocx(void *block, size_t size, int flags);
+        void dallocx(void *block, int flags);
+        int main(void) {
+            for (int i = 0; i < 1000; i++) sdallocx(malloc(1000), 1000, 0);
+            for (int i = 0; i < 1000; i++) dallocx(malloc(1000), 0);
+            return 0;
+        }";
+    let options = ["-O1", "-fno-builtin", "-Wl,--no-as-needed", path];
+    let Some(program) = directory.compile("gcc", source, &options) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:1"]);
+    let count = |event| heap.of(event, "main").samples;
+    assert_eq!(["heap.alloc", "heap.free", "heap.live"].map(count), [2000, 2000, 0]);
+}
+
 /// A burst of 900 MB must not hide the 88 MB that stay, which come right after it.
 #[test]
 fn adapted_period_finds_what_stays_after_a_burst() {

@@ -20,11 +20,13 @@ impl Summary {
             );
         }
         if self.lost_preloaded > 0 {
+            let were = if self.lost_preloaded == 1 { "was" } else { "were" };
+            let wrong = if has_calls_only { "" } else { ", and live blocks may be wrong" };
             // Threads wait for room, unless it is not read for ten seconds.
             warnings.push(format!(
-                "{} of {events} were lost: nprof-record did not read them for ten seconds, \
-                 signal handlers wrote them, or the program may map no more memory (ulimit -v); let it \
-                 run, raise the limit, or choose a larger period, such as {}",
+                "{} of {events} {were} lost{wrong}: nprof-record did not read them for ten seconds, \
+                 signal handlers wrote them, or the program may map no more memory (ulimit -v, ulimit -d); \
+                 let it run, raise the limit, or choose a larger period, such as {}",
                 counted(self.lost_preloaded, "record"),
                 if has_calls_only { "calls:1000" } else { "heap:1m" }
             ));
