@@ -64,7 +64,7 @@ impl<S: Sink> Converter<S> {
     /// Adds a thread at its first record, of the time `time_ns`, if it belongs to the tree.
     pub(super) fn add_if_new(&mut self, pid: u32, tid: u32, time_ns: u64) {
         if self.tree.takes_unknown(tid) && self.tree.takes_unknown(pid) {
-            // It may have exited since: what follows is not before it is known.
+            // It may have exited since. Its times begin before its lookup.
             self.add_known_thread(pid, tid, time_ns);
         } else if self.tree.may_miss(tid) {
             self.look_up(pid, tid, time_ns);
