@@ -170,6 +170,7 @@ fn period(text: &str) -> Result<(&str, Option<u64>), String> {
         };
     }
     let is_like_a_number = digits.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+    // Letters may be modifiers in the form of perf, which `check` answers.
     if !is_number && is_like_a_number && TIMES.contains(&name) {
         return Err(format!(
             "{name}: expected a time, such as 5ms, or a number of nanoseconds, not {digits:?}"

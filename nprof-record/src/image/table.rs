@@ -206,6 +206,7 @@ impl ImageTable {
         if let (Some(&index), Some(version)) = (self.by_identity.get(key), version)
             && self.get(index).version.is_some_and(|known| known != version)
         {
+            // Earlier samples refer to it until the epoch ends.
             self.by_identity.remove(key);
             self.by_identity.insert(ImageIdentity::Earlier(index), index);
         }

@@ -235,6 +235,7 @@ impl Recording {
         let Some(WaitMeter::Bpf(_)) = &self.waits else { return };
         let begin_ns = sys::monotonic_ns();
         while sys::monotonic_ns().saturating_sub(begin_ns) < LAST_SWITCHES_MAX_NS {
+            // A recorder of real-time priority would keep them from their CPU.
             std::thread::sleep(LAST_SWITCHES_PAUSE);
             self.sources.drain(&mut self.converter, false);
             let has_all =

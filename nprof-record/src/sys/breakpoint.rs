@@ -212,6 +212,7 @@ impl PresentPages {
             }
             let Some(start) = address.checked_add(length as u64) else { break };
             length += self.read_memory(tid, start, &mut bytes[length..end]);
+            // The next page is absent, or belongs to no mapping.
             if length < end {
                 break;
             }

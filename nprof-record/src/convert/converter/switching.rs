@@ -65,6 +65,7 @@ impl<S: Sink> Converter<S> {
         let times = self.switches().and_then(|switches| switches.exited(tid, time_ns));
         match (times, &mut self.waiting) {
             (Some(times), _) => self.write_times_of(task, tid, &times),
+            // The BPF programs report them a little later.
             (None, Some(state)) => state.note_exited(tid, task),
             (None, None) => {}
         }

@@ -42,6 +42,7 @@ pub(crate) fn peek(tid: u32, since_ns: u64, buffer: &mut Vec<u8>) -> io::Result<
 /// True if a thread executes 32-bit code: its addresses have 32 bits, and its program is such a file or cannot
 /// be read. /proc/TID/syscall does not show it.
 fn is_compat(tid: u32, call: &BlockedCall) -> bool {
+    // Code of 64 bits may lie there, too, but its stack does not, unless the program asks for it.
     let has_short_addresses = call.ip >> 32 == 0 && call.sp >> 32 == 0;
     has_short_addresses && procfs::has_64_bit_program(tid) != Some(true)
 }

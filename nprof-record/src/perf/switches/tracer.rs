@@ -368,6 +368,7 @@ impl SwitchTracer {
                     record::event_id(header, bytes).and_then(|id| self.tasks.get(&id).copied());
                 match record::read(&SampleLayout::default(), bytes) {
                     Some((id, KernelRecord::Switch(switch))) => {
+                        // The first thread had events of its own, which have ended with it.
                         if let Some(task) = task.filter(|task| task.has_executed(id)) {
                             self.suppliers.insert(id.tid, task.tid);
                         }

@@ -409,6 +409,7 @@ impl Progress {
 /// Reads the names of threads by their ids: an array of `struct name`.
 pub(crate) fn read_names(bytes: &[u8]) -> ThreadNames {
     let mut names = ThreadNames::default();
+    // As many as the programs have written whole.
     for entry in bytes.chunks_exact(size_of::<u32>() + NAME_BYTES) {
         if let Some((tid, name)) = entry.split_first_chunk() {
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();

@@ -198,6 +198,7 @@ impl Process {
                         Content::Called(it) => self.call_rate.add(it.weight, it.weight),
                         _ => {}
                     }
+                    // Its period is adapted by the earlier ones, too.
                     if record.time_ns >= begin_ns {
                         handle(id(tid), PreloadContent::Written(record.content));
                     }
