@@ -318,6 +318,14 @@ impl Summary {
         }
         let subject = self.subject.filter(|_| self.elapsed_ns >= WAITED_MIN_NS)?;
         let elapsed = duration(self.elapsed_ns);
+        // Waiting is not the cause of it.
+        if self.waited().is_some_and(|waited| waited < WAITED) {
+            return Some(format!(
+                "no samples: {subject} used {used} of {time} time in {elapsed}, too little for {} Hz; \
+                 raise -F",
+                self.frequency
+            ));
+        }
         let unsampled = match self.cpu_mode {
             CpuMode::Both => "waiting is not sampled",
             CpuMode::User => "the kernel and waiting are not sampled",

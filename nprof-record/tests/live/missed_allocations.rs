@@ -65,7 +65,7 @@ fn process_at_its_limit_of_memory_goes_on_and_loses_records() {
     let file = directory.path("out");
     let output = record(&["-e", "heap:4k", "-o", &file, "--", &program]);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stderr(&output).contains("(ulimit -v)"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("(ulimit -v, ulimit -d)"), "{}", stderr(&output));
 }
 
 /// They exit before they are noticed, and most have no record.

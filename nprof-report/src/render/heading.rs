@@ -179,11 +179,13 @@ fn meaning(mark: Mark) -> Option<&'static str> {
         Mark::None | Mark::Other(_) => return None,
         Mark::StackTruncated => {
             "the stack is deeper than its copy, as at first in a thread that grows deep; as an \
-             ordinary user, record with a larger --stack-size, or as root"
+             ordinary user, record with a larger --stack-size, or as root, which does not help heap \
+             events"
         }
         Mark::NoUnwindInfo => {
-            "the code has no unwind table; compile it with -fasynchronous-unwind-tables, or let the \
-             runtime that generates it keep frame pointers, as java -XX:+PreserveFramePointer"
+            "the code has no unwind table, or its file may not be read; compile it with \
+             -fasynchronous-unwind-tables, record as root, or let the runtime that generates it keep \
+             frame pointers, as java -XX:+PreserveFramePointer"
         }
         Mark::UnwindFailed => "the unwind table of the code led to no valid caller",
         Mark::MaxDepth => "the stack has too many frames; record with a larger --depth",

@@ -140,6 +140,10 @@ fn missing_samples_are_explained_by_the_cpu_time() {
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].starts_with("no samples in 969 ms of CPU time: the event does not"));
     assert!(!warnings[0].contains("-F"), "no rate helps");
+    let rare = Summary { frequency: 1, ..none(1_900_000_000) };
+    let seldom =
+        "no samples: the command used 1900 ms of CPU time in 2.00 s, too little for 1 Hz; raise -F";
+    assert_eq!(rare.warnings(), [seldom.replace("1900 ms", &duration(1_900_000_000))]);
     let system = Summary { subject: None, is_in_namespace: true, ..none(969_000_000) };
     assert!(system.warnings()[0].contains("of other pid namespaces"));
 }
