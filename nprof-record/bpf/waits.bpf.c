@@ -884,7 +884,7 @@ struct {
 // which waits are measured.
 enum { REPORTS = 0, OPENS = 1, CLOSES = 2, NAMES = 3 };
 
-// The name of a thread, see `ThreadName::read` in src/perf/waits/data.rs.
+// The name of a thread, see `read_names` in src/perf/waits/data.rs.
 struct name {
 	u32 tid;
 	char comm[16];

@@ -110,13 +110,13 @@ fn find_bounds(thread: &Thread, start: usize) -> bool {
     // Without a guard page, stacks of coroutines may lie right below the thread's own and be unmapped later.
     let created_low = match thread.stack_created_low.load(Relaxed) {
         0 => {
-            let low = created_low(top).unwrap_or(1);
+            let low = created_low(top).unwrap_or(usize::MAX);
             thread.stack_created_low.store(low, Relaxed);
             low
         }
         known => known,
     };
-    if created_low == 1 || start < created_low {
+    if start < created_low {
         return false;
     }
     // The stack has grown below the part that is known.

@@ -40,7 +40,7 @@ pub(super) struct Thread {
     /// The end of that part; 0 before the first sample.
     pub(super) stack_high: AtomicUsize,
     /// The lowest address of the stack that the thread was created with: see `stack::created_low`. 0 before it was
-    /// searched, 1 if it was not found.
+    /// searched; the highest address, above all stacks, if it was not found.
     pub(super) stack_created_low: AtomicUsize,
     /// The thread id.
     pub(super) tid: AtomicU32,
