@@ -293,12 +293,13 @@ mod tests {
         }
     }
 
+    fn expanded(texts: &[&str]) -> Result<Vec<EventSpec>, String> {
+        let specs = texts.iter().map(|text| EventSpec::parse(text).expect(text));
+        EventSpec::expanded_all(&specs.collect::<Vec<_>>())
+    }
+
     #[test]
     fn wakes_has_period_and_modes_of_blocked() {
-        let expanded = |texts: &[&str]| {
-            let specs = texts.iter().map(|text| EventSpec::parse(text).expect(text));
-            EventSpec::expanded_all(&specs.collect::<Vec<_>>())
-        };
         let specs = expanded(&["wakes", "wait:5000/k"]).expect("valid");
         let all = [("wakes", 5000), ("blocked", 5000), ("runnable", 5000)];
         let all = all.map(|(name, period)| (name, Some(period), Some(CpuMode::Kernel)));
@@ -314,10 +315,6 @@ mod tests {
 
     #[test]
     fn event_of_waiting_is_recorded_once() {
-        let expanded = |texts: &[&str]| {
-            let specs = texts.iter().map(|text| EventSpec::parse(text).expect(text));
-            EventSpec::expanded_all(&specs.collect::<Vec<_>>())
-        };
         let names = |texts: &[&str]| {
             let specs = expanded(texts).expect("valid");
             specs.into_iter().map(|spec| spec.name).collect::<Vec<_>>()
