@@ -241,13 +241,14 @@ fn pause_ns(took_ns: u64, elapsed_ns: u64) -> u64 {
 /// Reads the CPU time of a process. None if it has exited. Only its own time in both modes is exact;
 /// the rest has the resolution of a clock tick.
 fn read_process(pid: u32, scope: CpuMode) -> Option<Reading> {
-    let stat = Stat::of(pid)?;
-    let (used, waited) = (stat.used_ticks, stat.children_ticks);
     let ns = |ticks: u64| ticks.saturating_mul(sys::clock_tick_ns());
-    let (own_ns, children_ns) = match scope {
-        CpuMode::Both => (sys::cpu_time_ns(pid)?, ns(waited[0] + waited[1])),
-        CpuMode::User => (ns(used[0]), ns(waited[0])),
-        CpuMode::Kernel => (ns(used[1]), ns(waited[1])),
+    let (stat, own_ns, children_ns) = if scope == CpuMode::Both {
+        let stat = Stat::of(pid)?;
+        (stat, sys::cpu_time_ns(pid)?, ns(stat.children_ticks.iter().sum()))
+    } else {
+        let stat = Stat::of_process(pid)?;
+        let mode = usize::from(scope == CpuMode::Kernel);
+        (stat, ns(stat.used_ticks[mode]), ns(stat.children_ticks[mode]))
     };
     let total_ns = own_ns.saturating_add(children_ns);
     Some(Reading { parent: stat.parent, start_ticks: stat.start_ticks, total_ns, children_ns })
