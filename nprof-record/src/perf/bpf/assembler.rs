@@ -83,6 +83,7 @@ const STORE: u8 = 0x7b;
 const STORE_HALF: u8 = 0x63;
 const COMPUTE: u8 = 0x07;
 const JUMP: u8 = 0x05;
+const JUMP_AT_LIMIT: u8 = 0xe5;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
@@ -186,6 +187,13 @@ impl Assembler {
         self.push_with(JUMP | when as u8, first, second.into());
     }
 
+    /// Jumps once the program has been here more often than the kernel allows, 8192 times (`may_goto`, Linux
+    /// 6.9). The verifier then takes any loop through this place to end.
+    pub(crate) fn jump_at_limit(&mut self, to: Label) {
+        self.jumps.push((self.code.len(), to));
+        self.push(JUMP_AT_LIMIT, (0, 0), 0, 0);
+    }
+
     /// Returns the program. A jump to a label that was not bound, or is farther than 32767 instructions,
     /// goes to itself, which the verifier refuses.
     pub(crate) fn finish(mut self) -> Vec<u64> {
@@ -241,14 +249,16 @@ mod tests {
         code.jump_when(R1, JumpIf::Equal, 3, end);
         code.jump_when(R1, JumpIf::Above, R2, top);
         code.jump(top);
+        code.jump_at_limit(end);
         code.bind(end);
         code.jump(nowhere);
         assert_eq!(
             code.finish(),
             [
-                0x0000_0003_0002_0115, // if r1 == 3 goto +2
+                0x0000_0003_0003_0115, // if r1 == 3 goto +3
                 0x0000_0000_fffe_212d, // if r1 > r2 goto -2
                 0x0000_0000_fffd_0005, // goto -3
+                0x0000_0000_0000_00e5, // may_goto +0
                 0x0000_0000_ffff_0005, // goto -1
             ]
         );

@@ -86,10 +86,20 @@ const ABSENT_MAX_UNKNOWN: i32 = 16;
 /// The same if the recorder has requested this part of the stack: more pages than are ever copied.
 const ABSENT_MAX_REQUESTED: i32 = 1 << 16;
 
-/// Iterations of the loop in one run of the program that copies. The verifier follows each: 20 take
-/// 3 ms, 330 150 ms. The kernel allows 33 runs, which suffice for every page of the longest copy, and
+/// Counted iterations of the loop in one run of the program that copies. The verifier follows each: 20
+/// take 3 ms, 330 150 ms. The kernel allows 33 runs, which suffice for every page of the longest copy, and
 /// for a failed read of each part.
 const ROUNDS_PER_RUN: i32 = 10;
+
+/// How the iterations of a loop are limited, as the verifier requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoopLimit {
+    /// By the kernel, since Linux 6.9. The verifier follows one iteration: a program takes 0.4 ms to load,
+    /// with a count 1.6 ms.
+    Kernel,
+    /// By a count.
+    Count,
+}
 
 /// The maps the program uses, as their descriptors.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +149,7 @@ pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
 
 /// Returns the instructions of the program that copies, from where another run has stopped, by the
 /// variables in the buffer.
-pub(super) fn copier(maps: Maps) -> Vec<u64> {
+pub(super) fn copier(maps: Maps, limit: LoopLimit) -> Vec<u64> {
     let mut code = Assembler::default();
     let out = code.label();
     code.set(R6, R1);
@@ -147,7 +157,7 @@ pub(super) fn copier(maps: Maps) -> Vec<u64> {
     code.set(R9, R0);
     written_group(&mut code, maps, out);
     buffer(&mut code, maps, out);
-    copy(&mut code, maps, out);
+    copy(&mut code, maps, limit, out);
     code.bind(out);
     code.set(R0, 1);
     code.exit();
@@ -413,11 +423,13 @@ fn go_on(code: &mut Assembler, maps: Maps) {
 
 /// Emits the loop that writes chunks from [`BUFFER_AT`] up to [`BUFFER_END`], and then from
 /// [`BUFFER_NEXT`] on. An iteration reads a part, or a page of a part in which some are absent.
-fn copy(code: &mut Assembler, maps: Maps, out: Label) {
+fn copy(code: &mut Assembler, maps: Maps, limit: LoopLimit, out: Label) {
     let [piece, next, next_run, more, got] = [(); 5].map(|()| code.label());
     let [absent, requested, advanced, written] = [(); 4].map(|()| code.label());
-    code.set(R1, ROUNDS_PER_RUN);
-    code.store(R10, ROUNDS, R1);
+    if limit == LoopLimit::Count {
+        code.set(R1, ROUNDS_PER_RUN);
+        code.store(R10, ROUNDS, R1);
+    }
     code.jump(next);
     code.bind(next_run);
     go_on(code, maps);
@@ -428,10 +440,15 @@ fn copy(code: &mut Assembler, maps: Maps, out: Label) {
     // Before Linux 6.7 the verifier refuses other instructions than jumps before the head of a loop.
     code.jump(next);
     code.bind(next);
-    code.load(R1, R10, ROUNDS);
-    code.jump_when(R1, JumpIf::Equal, 0, next_run);
-    code.compute(Sub, R1, 1);
-    code.store(R10, ROUNDS, R1);
+    match limit {
+        LoopLimit::Kernel => code.jump_at_limit(next_run),
+        LoopLimit::Count => {
+            code.load(R1, R10, ROUNDS);
+            code.jump_when(R1, JumpIf::Equal, 0, next_run);
+            code.compute(Sub, R1, 1);
+            code.store(R10, ROUNDS, R1);
+        }
+    }
     code.load(R7, R9, BUFFER_AT);
     code.load(R8, R9, BUFFER_END);
     code.jump_when(R8, JumpIf::Above, R7, more);

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
-use crate::perf::bpf::program::{self, BUFFER, Maps, ProgramConfig};
+use crate::perf::bpf::program::{self, BUFFER, LoopLimit, Maps, ProgramConfig};
 use crate::perf::bpf::shared_array::{self, GROUP};
 use crate::sys::{self, BpfCode, MapKind, ProgramKind, SharedWords};
 
@@ -65,6 +65,15 @@ impl BpfStackCopier {
     ///
     /// bpf(2), mmap(2): EPERM without the rights, EINVAL and EACCES if the verifier rejects the program.
     pub(crate) fn load(copied: u32, room: usize, last_cpu: u32) -> io::Result<Self> {
+        Self::load_by(&Kernel, copied, room, last_cpu)
+    }
+
+    fn load_by(
+        loader: &impl Loader<Program = File>,
+        copied: u32,
+        room: usize,
+        last_cpu: u32,
+    ) -> io::Result<Self> {
         let (cpus, count) = (last_cpu + 1, shared_array::word_count(last_cpu));
         let array = MapKind::Array { mapped: true };
         let groups = (count / GROUP) as u32;
@@ -84,9 +93,8 @@ impl BpfStackCopier {
             room: i32::try_from(room).unwrap_or(i32::MAX),
             kernel: true,
         };
-        let program = load(&Kernel, config, maps).map_err(io::Error::from_raw_os_error)?;
-        let copier = Kernel.load(&program::copier(maps));
-        let copier = copier.map_err(io::Error::from_raw_os_error)?;
+        let program = load(loader, config, maps).map_err(io::Error::from_raw_os_error)?;
+        let copier = load_copier(loader, maps).map_err(io::Error::from_raw_os_error)?;
         sys::bpf_map_set(&programs, 0, &copier)?;
         let words = Rc::new(SharedWords::map(&words, count)?);
         Ok(Self {
@@ -122,9 +130,20 @@ impl BpfStackCopier {
 /// (EINVAL, EACCES) the part that finds the user registers of a sample in the kernel. Returns the errno
 /// if it accepts neither.
 fn load<L: Loader>(loader: &L, config: ProgramConfig, maps: Maps) -> Result<L::Program, i32> {
-    let load = |kernel| loader.load(&program::program(ProgramConfig { kernel, ..config }, maps));
-    match load(true) {
-        Err(libc::EINVAL | libc::EACCES) => load(false),
+    load_either(loader, |kernel| program::program(ProgramConfig { kernel, ..config }, maps))
+}
+
+/// Loads the program that copies in the form that this kernel accepts: the verifier of an older one knows
+/// no limit of loops but a count. Returns the errno if it accepts neither.
+fn load_copier<L: Loader>(loader: &L, maps: Maps) -> Result<L::Program, i32> {
+    let limit = |is_recent| if is_recent { LoopLimit::Kernel } else { LoopLimit::Count };
+    load_either(loader, |is_recent| program::copier(maps, limit(is_recent)))
+}
+
+/// Loads a program in its form for recent kernels, or in that for older ones.
+fn load_either<L: Loader>(loader: &L, form: impl Fn(bool) -> Vec<u64>) -> Result<L::Program, i32> {
+    match loader.load(&form(true)) {
+        Err(libc::EINVAL | libc::EACCES) => loader.load(&form(false)),
         // Missing rights or memory: a shorter program would fail as well.
         result => result,
     }
@@ -154,6 +173,19 @@ mod tests {
         fn load(&self, instructions: &[u64]) -> Result<u32, i32> {
             self.1.borrow_mut().push(instructions.len());
             self.0.borrow_mut().remove(0)
+        }
+    }
+
+    /// The running kernel, but without limits of loops of its own.
+    struct OlderKernel;
+
+    impl Loader for OlderKernel {
+        type Program = File;
+
+        fn load(&self, instructions: &[u64]) -> Result<File, i32> {
+            const JUMP_AT_LIMIT: u8 = 0xe5;
+            let refused = instructions.iter().any(|it| it.to_le_bytes()[0] == JUMP_AT_LIMIT);
+            if refused { Err(libc::EINVAL) } else { Kernel.load(instructions) }
         }
     }
 
@@ -203,9 +235,18 @@ mod tests {
 
     #[test]
     fn only_jumps_lead_into_loops_as_older_verifiers_require() {
-        for code in [program::program(CONFIG, MAPS), program::copier(MAPS)] {
+        let copier = program::copier(MAPS, LoopLimit::Count);
+        for code in [program::program(CONFIG, MAPS), copier] {
             assert_eq!(into_loop(&code, 0, &mut vec![None; code.len()]), None);
         }
+    }
+
+    #[test]
+    fn older_kernel_gets_a_loop_with_a_count() {
+        let kernel = Answers(RefCell::new(vec![Err(libc::EINVAL), Ok(7)]), RefCell::default());
+        assert_eq!(load_copier(&kernel, MAPS), Ok(7));
+        let lengths = kernel.1.into_inner();
+        assert!(lengths[0] < lengths[1], "{lengths:?}");
     }
 
     #[test]
@@ -256,6 +297,7 @@ mod tests {
             Ok(copier) => {
                 assert_eq!(copier.max_copy_bytes, 61432 + u64::from(MAX_EXTRA_BYTES));
                 assert!(BpfStackCopier::load(1024, 1 << 20, 3).is_ok(), "less than a page");
+                assert!(BpfStackCopier::load_by(&OlderKernel, 8192, 1 << 20, 3).is_ok());
             }
             Err(_) => {
                 let denied = sys::bpf_map(MapKind::PerfEvents, 4, 1).map(drop);
