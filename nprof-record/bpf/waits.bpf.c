@@ -52,6 +52,11 @@ struct task_struct {
 	struct sched_info sched_info;
 } HIDDEN;
 
+// The verifier knows the context of a program by this name.
+struct bpf_raw_tracepoint_args {
+	u64 args[0];
+};
+
 struct seq_file;
 
 struct bpf_iter_meta {
@@ -282,13 +287,12 @@ INLINE u64 time_of_switch(struct task_struct *task, int has_yielded)
 	return clock->switched;
 }
 
-// Returns the time at which a task that runs on this CPU was last switched in, by the kernel's own account;
-// 0 if it is unknown.
-INLINE u64 arrival_of(struct task_struct *task)
+// Returns a time of the scheduler of this CPU by the clock of the records; 0 if it is unknown.
+INLINE u64 by_our_clock(u64 time)
 {
 	struct clock *clock = this_clock();
 
-	return clock && clock->read ? task->sched_info.last_arrival + clock->offset : 0;
+	return clock && clock->read ? time + clock->offset : 0;
 }
 
 INLINE struct place *place_of(u32 tid)
@@ -604,45 +608,52 @@ INLINE void copy_stack(u64 *ctx, u32 tid, void *regs)
 	repeat(PARTS_MAX, copy_next, &copying, 0);
 }
 
-// Current is the thread that is switched out.
-SEC("raw_tp/sched_switch")
-int on_switch(u64 *ctx)
-{
-	u32 preempted = (u32)ctx[0] & 1, state = ctx[3], tid, found, is_unseen;
-	struct task_struct *task = get_current_task_btf();
-	// Also for a task that is not followed: the next one may be.
-	u64 now = time_of_switch(task, state && !preempted), run_delay, total, waited;
-	struct thread *thread = followed(task, &tid);
+// A thread that is switched out.
+struct switched {
+	u64 now;
+	u64 run_delay;
+	u64 last_arrival;  // the time at which it was switched in, by the clock of the scheduler
+	u32 tid;
+	u32 state;
+	u32 preempted;
+};
 
-	if (!thread)
+// Adds the time of a thread since its last switch, which it has spent on a CPU. Global, so that the verifier
+// follows its paths once, not for each one that leads here: that took 4 ms.
+__attribute__((noinline)) int account(struct bpf_raw_tracepoint_args *ctx, struct thread *thread,
+				      struct switched *switched)
+{
+	u32 found, is_unseen, is_dead;
+	u64 total, waited = 0;
+
+	if (!thread || !switched)
 		return 0;
+	is_dead = switched->state & 0x80;  // TASK_DEAD: it is never switched in again
 	if (thread->phase >= PENDING) {
-		if (state & 0x80)
-			forget(tid);
+		if (is_dead)
+			forget(switched->tid);
 		return 0;
 	}
-	run_delay = task->sched_info.run_delay;
-	total = difference(now, thread->since);
-	waited = 0;
+	total = difference(switched->now, thread->since);
 	if (thread->phase != RUNS) {
 		// The first part of its life, or of the recording, of which no switch was seen.
-		waited = min(difference(run_delay, thread->run_delay), total);
+		waited = min(difference(switched->run_delay, thread->run_delay), total);
 		found = thread->phase == CREATED ? hits(&thread->runnable_draw, waited, runnable_period) : 0;
 		if (found) {
-			struct note note = { .kind = NOTE_RUNNABLE, .tid = tid, .begin = thread->since,
-					     .end = thread->since + waited, .runnable = waited,
-					     .hits = found };
+			struct note note = { .kind = NOTE_RUNNABLE, .tid = switched->tid,
+					     .begin = thread->since, .end = thread->since + waited,
+					     .runnable = waited, .hits = found };
 			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
 		}
 	}
 	// A thread that waited when it was found, or has been switched in since then: the offset of the clocks
 	// is too large by less than OFFSET_NS.
 	is_unseen = thread->phase == ATTACHED
-		    && (thread->state || thread->since + OFFSET_NS < arrival_of(task));
+		    && (thread->state || thread->since + OFFSET_NS < by_our_clock(switched->last_arrival));
 	if (thread->phase == WAITS || is_unseen) {
 		// The end of its wait was not seen: `on_switched_in` is detached before this program. The
 		// wait goes on in the books, for the short time until all programs are detached.
-		if (!(state & 0x80))
+		if (!is_dead)
 			return 0;
 		thread->runnable += waited;
 		thread->blocked += total - waited;
@@ -650,21 +661,39 @@ int on_switch(u64 *ctx)
 		thread->runnable += waited;
 		thread->cpu += total - waited;
 	}
-	thread->since = now;
-	thread->run_delay = run_delay;
-	thread->state = preempted ? 0 : state;
+	thread->since = switched->now;
+	thread->run_delay = switched->run_delay;
+	thread->state = switched->preempted ? 0 : switched->state;
 	thread->woken = 0;
 	// Another CPU may wake it from now on. The compiler must not move the phase before the rest.
 	__asm__ volatile("" ::: "memory");
 	thread->phase = WAITS;
-	if (state & 0x80) {  // TASK_DEAD: it is never switched in again
-		struct note note = { .kind = NOTE_TIMES, .tid = tid, .begin = thread->begin, .end = now,
-				     .cpu = thread->cpu, .runnable = thread->runnable,
-				     .blocked = thread->blocked };
+	if (is_dead) {
+		struct note note = { .kind = NOTE_TIMES, .tid = switched->tid, .begin = thread->begin,
+				     .end = switched->now, .cpu = thread->cpu,
+				     .runnable = thread->runnable, .blocked = thread->blocked };
 		perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
-		forget(tid);
+		forget(switched->tid);
 	}
 	return 0;
+}
+
+// Current is the thread that is switched out.
+SEC("raw_tp/sched_switch")
+int on_switch(u64 *ctx)
+{
+	struct switched switched = { .preempted = (u32)ctx[0] & 1, .state = ctx[3] };
+	struct task_struct *task = get_current_task_btf();
+	struct thread *thread;
+
+	// Also for a task that is not followed: the next one may be.
+	switched.now = time_of_switch(task, switched.state && !switched.preempted);
+	thread = followed(task, &switched.tid);
+	if (!thread)
+		return 0;
+	switched.run_delay = task->sched_info.run_delay;
+	switched.last_arrival = task->sched_info.last_arrival;
+	return account((void *)ctx, thread, &switched);
 }
 
 // Current is the waker, or the thread that an interrupt has stopped.
@@ -714,7 +743,8 @@ int on_switched_in(u64 *ctx)
 		return 0;
 	clock = this_clock();
 	wait.until = clock ? clock->switched : 0;
-	arrived = arrival_of(task);
+	// The kernel's own account of the last time at which it was switched in.
+	arrived = by_our_clock(task->sched_info.last_arrival);
 	// `on_switch` is not attached yet, has no clock, or did not run for the task before this one: a
 	// virtual machine was seen to run no program at switches from threads of its supervisor.
 	if (wait.until < thread->since || wait.until < arrived)
