@@ -64,6 +64,11 @@ pub(crate) fn own_peak_bytes() -> Option<u64> {
     kib.parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// Returns a number above all ids of tasks. None if it cannot be read.
+pub(crate) fn pid_max() -> Option<u32> {
+    fs::read_to_string("/proc/sys/kernel/pid_max").ok()?.trim().parse().ok()
+}
+
 /// Returns the ids of the threads of a process, the first thread's first. Empty if it has exited.
 pub(crate) fn threads(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -464,6 +469,7 @@ mod tests {
         assert_eq!(threads(pid).first(), Some(&pid));
         assert!(thread_info(pid, pid).is_some_and(|it| !it.comm.is_empty() && it.parent > 0));
         assert!(thread_count(pid) >= 1);
+        assert!(pid_max().is_some_and(|max| max > pid));
         assert!(maps(pid).is_some_and(|text| !text.is_empty()));
         assert_eq!(process_of(u32::MAX), None);
         assert_eq!((living_thread(pid), living_thread(u32::MAX)), (Some(pid), None));

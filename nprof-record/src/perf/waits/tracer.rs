@@ -59,7 +59,8 @@ const USED_TYPES: [&str; 9] = [
     "bpf_iter__task",
 ];
 
-/// The most threads at a time. Memory is used for those that exist.
+/// The most threads at a time. The kernel needs memory for those that exist, but takes 1 ms to prepare for
+/// this number.
 const THREADS_MAX: u32 = 1 << 17;
 
 /// The number of places for threads, by their ids.
@@ -435,7 +436,7 @@ fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
         ("copied", &copied.to_ne_bytes()),
     ];
     let entries = [
-        ("threads", THREADS_MAX),
+        ("threads", procfs::pid_max().map_or(THREADS_MAX, |max| max.min(THREADS_MAX))),
         ("places", PLACES),
         ("samples", last_cpu + 1),
         ("notes", last_cpu + 1),
