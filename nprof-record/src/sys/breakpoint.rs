@@ -196,6 +196,31 @@ impl PresentPages {
         read_absent_memory(tid, address, &mut bytes[..length.unwrap_or(0)])
     }
 
+    /// Reads memory at several addresses by a thread of the process, at most `limit` bytes of each, in one
+    /// call. `bytes`, which is reused, gets them one after the other. Returns the number of bytes of each; 0
+    /// of those after one that cannot be read.
+    pub(crate) fn read_each(
+        &self,
+        tid: u32,
+        addresses: &[u64],
+        limit: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Vec<usize> {
+        let length = |&address: &u64| present(self.0.as_ref()?, address, limit);
+        let mut lengths: Vec<usize> = addresses.iter().map(|it| length(it).unwrap_or(0)).collect();
+        let whole = lengths.iter().sum();
+        if bytes.len() < whole {
+            bytes.resize(whole, 0);
+        }
+        let parts: Vec<_> = addresses.iter().copied().zip(lengths.iter().copied()).collect();
+        let mut read = read_parts(tid, &parts, &mut bytes[..whole]);
+        for length in &mut lengths {
+            *length = if read < *length { 0 } else { *length };
+            read -= *length;
+        }
+        lengths
+    }
+
     /// Reads at most `limit` bytes into `bytes`, which is reused, in parts: most stacks end in the first one.
     pub(crate) fn read_stack<'a>(
         &self,
@@ -225,16 +250,27 @@ impl PresentPages {
 /// Returns the number of bytes read; 0 if the process may not be read. Makes absent pages present,
 /// and may block forever, see [`read_memory`].
 pub(crate) fn read_absent_memory(pid: u32, address: u64, bytes: &mut [u8]) -> usize {
-    let (Ok(pid), Ok(start)) = (i32::try_from(pid), usize::try_from(address)) else { return 0 };
+    let length = bytes.len();
+    read_parts(pid, &[(address, length)], bytes)
+}
+
+/// Reads parts of the memory of another process, addresses with lengths, one after the other into `bytes`,
+/// which has room for all. Returns the number of bytes read: the kernel ends at a part that it cannot read.
+fn read_parts(pid: u32, parts: &[(u64, usize)], bytes: &mut [u8]) -> usize {
+    let to_iovec = |&(address, iov_len): &(u64, usize)| {
+        let iov_base = std::ptr::without_provenance_mut(usize::try_from(address).ok()?);
+        Some(libc::iovec { iov_base, iov_len })
+    };
+    let remote: Option<Vec<libc::iovec>> = parts.iter().map(to_iovec).collect();
+    let (Ok(pid), Some(remote)) = (i32::try_from(pid), remote) else { return 0 };
     if bytes.is_empty() {
         return 0;
     }
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let base = std::ptr::without_provenance_mut(start);
-    let remote = libc::iovec { iov_base: base, iov_len: bytes.len() };
-    // SAFETY: the kernel writes at most `iov_len` bytes to the live buffer `bytes`; the remote
-    // address is only used in the other process, where the kernel checks it.
-    let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    let (base, count) = (remote.as_ptr(), remote.len() as libc::c_ulong);
+    // SAFETY: the kernel writes at most `iov_len` bytes to the live buffer `bytes`; the `count` remote
+    // addresses are only used in the other process, where the kernel checks them.
+    let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, base, count, 0) };
     usize::try_from(read).unwrap_or(0)
 }
 
@@ -291,6 +327,17 @@ mod tests {
         assert_eq!(pages.read_stack(own, address + 5, 1 << 20, &mut read).len(), 2 * page - 5);
         assert_eq!(pages.read_stack(own, address, 7, &mut read), [1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(pages.read_stack(own, u64::MAX - 3, 1 << 20, &mut read), []);
+        let (second, absent) = (address + page as u64, address + 2 * page as u64);
+        let each = pages.read_each(own, &[address + 5, absent, second], 1 << 20, &mut read);
+        assert_eq!(each, [2 * page - 5, 0, page]);
+        assert_eq!((read[0], read[page - 5], read[2 * page - 5]), (0, 2, 2));
+        assert_eq!(pages.read_each(own, &[second, address], 7, &mut read), [7, 7]);
+        assert_eq!(
+            pages.read_each(u32::MAX >> 1, &[address], 7, &mut read),
+            [0],
+            "no such process"
+        );
+        assert_eq!(PresentPages::default().read_each(own, &[address], 7, &mut read), [0]);
         // SAFETY: address and length are those of the mapping, and nothing refers to it any more.
         unsafe { libc::munmap(memory, 4 * page) };
     }

@@ -23,36 +23,132 @@ pub(crate) struct StackReader {
 const KEPT_MAX_BYTES: usize = 128 << 20;
 const SHORT_BYTES: usize = 64 << 10;
 
+/// The most threads of which the stacks are read by one call, which takes 1.5 us for each instead of 4 us, and
+/// the bytes of each. Those of deeper stacks are read again.
+const BATCH: usize = 64;
+const BATCH_BYTES: usize = 16 << 10;
+
 impl StackReader {
+    /// Adds their stacks, from the stack pointer up, to threads that wait. Empty if a thread has none.
+    pub(crate) fn with_stacks(&mut self, threads: Vec<Progress>) -> Vec<WaitingThread> {
+        let batches = threads.chunk_by(|a, b| a.pid == b.pid).flat_map(|it| it.chunks(BATCH));
+        let stacks: Vec<_> = batches.flat_map(|batch| self.read_batch(batch)).collect();
+        let threads = threads.into_iter().zip(stacks);
+        threads.map(|(progress, stack)| WaitingThread { progress, stack }).collect()
+    }
+
+    /// Returns the stacks of threads of one process.
+    fn read_batch(&mut self, threads: &[Progress]) -> Vec<Box<[u8]>> {
+        let mut stacks: Vec<Box<[u8]>> = vec![Box::default(); threads.len()];
+        let waiting: Vec<(usize, &Progress, u64)> = threads
+            .iter()
+            .enumerate()
+            .filter_map(|(index, thread)| Some((index, thread, pointer(thread.capture.as_ref()?)?)))
+            .collect();
+        let Some(&(_, first, _)) = waiting.first() else { return stacks };
+        if self.pid != first.pid {
+            self.open(first.pid, first.tid);
+        }
+        let pointers: Vec<u64> = waiting.iter().map(|&(.., pointer)| pointer).collect();
+        let lengths = self.pages.read_each(first.tid, &pointers, BATCH_BYTES, &mut self.bytes);
+        let mut bytes = &self.bytes[..];
+        for (&(index, ..), &length) in waiting.iter().zip(&lengths) {
+            let (stack, rest) = bytes.split_at(length);
+            bytes = rest;
+            if length < BATCH_BYTES {
+                stacks[index] = stack.into();
+            }
+        }
+        for (index, thread, pointer) in waiting {
+            if stacks[index].is_empty() {
+                stacks[index] = self.read_one(thread.tid, pointer).into();
+            }
+            self.kept += stacks[index].len();
+        }
+        stacks
+    }
+
     /// Returns the stack of a thread from its stack pointer up. Empty if the thread has none.
     pub(crate) fn read(&mut self, pid: u32, tid: u32, capture: &Capture) -> &[u8] {
-        let registers = pt_regs::sampled(&capture.registers);
-        let copied = CopiedStack { registers: Words(&registers), ..CopiedStack::default() };
-        let sp = copied.stack_pointer().unwrap_or(0);
-        if sp == 0 {
-            return &[];
+        let Some(pointer) = pointer(capture) else { return &[] };
+        if self.pid != pid {
+            self.open(pid, tid);
         }
+        self.read_one(tid, pointer)
+    }
+
+    fn read_one(&mut self, tid: u32, pointer: u64) -> &[u8] {
         let limit = if self.kept < KEPT_MAX_BYTES { STACK_BYTES } else { SHORT_BYTES };
-        let mut length = 0;
-        if self.pid == pid {
-            length = self.pages.read_stack(tid, sp, limit, &mut self.bytes).len();
-        }
+        let mut length = self.pages.read_stack(tid, pointer, limit, &mut self.bytes).len();
         // The thread that opened the list may have exited before.
-        if length == 0 && (self.pid, self.opened_by) != (pid, tid) {
-            (self.pid, self.opened_by) = (pid, tid);
-            self.pages = PresentPages::open(tid);
-            length = self.pages.read_stack(tid, sp, limit, &mut self.bytes).len();
+        if length == 0 && self.opened_by != tid {
+            self.open(self.pid, tid);
+            length = self.pages.read_stack(tid, pointer, limit, &mut self.bytes).len();
         }
         &self.bytes[..length]
     }
 
-    /// Adds its stack to a thread that waits.
-    pub(crate) fn with_stack(&mut self, progress: Progress) -> WaitingThread {
-        let stack: Box<[u8]> = match &progress.capture {
-            Some(capture) => self.read(progress.pid, progress.tid, capture).into(),
-            None => Box::default(),
+    /// Opens the list of pages of a process by one of its threads.
+    fn open(&mut self, pid: u32, tid: u32) {
+        (self.pid, self.opened_by) = (pid, tid);
+        self.pages = PresentPages::open(tid);
+    }
+}
+
+/// Returns the stack pointer of a thread. None if it has none.
+fn pointer(capture: &Capture) -> Option<u64> {
+    let registers = pt_regs::sampled(&capture.registers);
+    let copied = CopiedStack { registers: Words(&registers), ..CopiedStack::default() };
+    copied.stack_pointer().filter(|&pointer| pointer != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::waits::data::MeasuredThread;
+
+    const DEEP: usize = 200_000;
+    const SHALLOW: usize = 600_000;
+
+    #[test]
+    fn stacks_read_together_are_those_read_one_by_one() {
+        // Pages that were never written to are absent: two stacks end before them.
+        let mut memory = vec![0_u8; 1 << 20];
+        memory[..DEEP].fill(7);
+        memory[SHALLOW] = 8;
+        let own = std::process::id();
+        let pointer_to = |at: usize| (&raw const memory[at]).expose_provenance() as u64;
+        let thread = |pid: u32, pointer: Option<u64>| {
+            let registers = pointer.map(|sp| pt_regs::with_pointers(1, sp, 0, 0, false));
+            let mut thread = Progress::of_switches(pid, pid, 0, MeasuredThread::default());
+            thread.capture = registers.map(|registers| Capture { registers, ..Capture::default() });
+            thread
         };
-        self.kept += stack.len();
-        WaitingThread { progress, stack }
+        // More than a batch: deep stacks, a thread that runs, one without a stack, an unmapped one, and one of
+        // another process.
+        let mut threads = Vec::new();
+        for at in 0..BATCH {
+            threads.push(thread(own, Some(pointer_to(at * 1000))));
+            threads.push(thread(own, None));
+            threads.push(thread(own, Some(pointer_to(SHALLOW))));
+        }
+        threads.push(thread(own, Some(0)));
+        threads.push(thread(own, Some(8)));
+        threads.push(thread(u32::MAX >> 1, Some(pointer_to(0))));
+        threads.push(thread(own, Some(pointer_to(3))));
+        let expected: Vec<Box<[u8]>> = threads
+            .iter()
+            .map(|thread| {
+                let mut stacks = StackReader::default();
+                let capture = thread.capture.as_ref();
+                capture.map(|it| stacks.read(thread.pid, thread.tid, it).into()).unwrap_or_default()
+            })
+            .collect();
+        let found = StackReader::default().with_stacks(threads);
+        assert!(expected[0].len() >= DEEP, "{}", expected[0].len());
+        assert!((1..=4096).contains(&expected[2].len()), "{}", expected[2].len());
+        for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!(found.stack == *expected, "{index}: {} bytes", found.stack.len());
+        }
     }
 }

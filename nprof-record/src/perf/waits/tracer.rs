@@ -381,9 +381,7 @@ impl WaitTracer {
     /// Adds their stacks to threads that wait. A thread that has run since its registers were read gets
     /// none: they would be of different moments.
     pub(crate) fn with_stacks(&self, threads: Vec<Progress>) -> Vec<WaitingThread> {
-        let mut stacks = StackReader::default();
-        let threads = threads.into_iter().map(|thread| stacks.with_stack(thread));
-        let mut threads: Vec<_> = threads.collect();
+        let mut threads = StackReader::default().with_stacks(threads);
         if threads.iter().all(|thread| thread.progress.capture.is_none()) {
             return threads;
         }
