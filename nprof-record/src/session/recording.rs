@@ -10,7 +10,7 @@ use crate::image::kept_images::KeptSummary;
 use crate::perf::backlog::Backlog;
 use crate::perf::calls::tracer::CallTracer;
 use crate::perf::plan::Plan;
-use crate::perf::waits::data::WaitingThread;
+use crate::perf::waits::data::{StackBytes, WaitingThread};
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
 use crate::session::delays::{Delay, DelayHistory, Interval};
 use crate::session::event_source::SourceSet;
@@ -259,7 +259,7 @@ impl Recording {
     /// known from peeks.
     fn switched_threads(&mut self, now_ns: u64, shortest_ns: u64) -> Vec<WaitingThread> {
         let threads = self.converter.switched_threads(now_ns, shortest_ns).into_iter();
-        threads.map(|progress| WaitingThread { progress, stack: Box::default() }).collect()
+        threads.map(|progress| WaitingThread { progress, stack: StackBytes::default() }).collect()
     }
 
     /// Writes the parts of waits that go on, once a second. All records up to the last drain less the

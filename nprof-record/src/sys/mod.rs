@@ -18,6 +18,7 @@ mod pidfd;
 mod prefetch;
 mod priority;
 mod process;
+mod process_memory;
 mod shared_words;
 mod signals;
 mod startup;
@@ -30,9 +31,7 @@ pub(crate) use bpf::{
 pub(crate) use bpf_info::{link_misses, program_misses};
 pub(crate) use bpf_link::{attach_kprobes, attach_raw_tracepoint, attach_uprobes, iterate};
 pub(crate) use bpf_map::{BpfMap, MapKind, MapLayout, bpf_map, bpf_map_set};
-pub(crate) use breakpoint::{
-    Breakpoint, Observed, PresentPages, breakpoints_work, read_absent_memory, read_memory,
-};
+pub(crate) use breakpoint::{Breakpoint, Observed, breakpoints_work};
 pub(crate) use counted_function::{OwnFunction, system_call};
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use mount::detached_tracefs;
@@ -45,6 +44,7 @@ pub(crate) use process::{
     CommandStart, Exit, Usage, clock_tick_ns, cpu_time_ns, descriptor_limit, fork_at_gate,
     own_usage, raise_descriptor_limit, reap,
 };
+pub(crate) use process_memory::{PresentPages, read_absent_memory, read_memory};
 pub(crate) use shared_words::SharedWords;
 pub(crate) use signals::{Signal, Signals, exists, kill};
 pub(crate) use startup::was_closed;

@@ -25,7 +25,7 @@ use crate::perf::lost::LostSamples;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{self, TaskIds};
 use crate::perf::waits::data::{
-    self as perf, MeasuredThread, Phase, Progress, WaitPlace, WaitingThread,
+    self as perf, MeasuredThread, Phase, Progress, StackBytes, WaitPlace, WaitingThread,
 };
 
 const COMMAND: u32 = 100;
@@ -590,7 +590,7 @@ fn last_wait_without_stack_is_written_with_its_length() {
         let thread =
             MeasuredThread { since_ns: 100, phase: Phase::Waits, state, ..Default::default() };
         let progress = Progress::of_switches(COMMAND, COMMAND, now_ns, thread);
-        WaitingThread { progress, stack: Box::default() }
+        WaitingThread { progress, stack: StackBytes::default() }
     };
     let (preempted, asleep) = (perf::WaitState(0), perf::WaitState(1));
     for (state, now_ns, weight) in [(preempted, 90_100, 90_000), (asleep, 100_100, 100_000)] {

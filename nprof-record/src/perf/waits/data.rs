@@ -1,5 +1,8 @@
 //! The data of the programs in `bpf/waits.bpf.c`, in the layout of its structures. Pure.
 
+use std::ops::{Deref, Range};
+use std::rc::Rc;
+
 use crate::arch::pt_regs;
 use crate::os::procfs::ThreadNames;
 
@@ -308,8 +311,23 @@ pub(crate) struct Capture {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitingThread {
     pub(crate) progress: Progress,
-    /// The stack from the stack pointer up, as it was read while the thread waited.
-    pub(crate) stack: Box<[u8]>,
+    pub(crate) stack: StackBytes,
+}
+
+/// The stack of a thread from its stack pointer up, as it was read while the thread waited: a part of memory
+/// that others share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StackBytes {
+    pub(crate) memory: Rc<Vec<u8>>,
+    pub(crate) range: Range<usize>,
+}
+
+impl Deref for StackBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.memory.get(self.range.clone()).unwrap_or_default()
+    }
 }
 
 /// The place at which a blocked thread waits, as it was read while the thread waited.

@@ -1,9 +1,11 @@
 //! Reads the stacks of threads that wait.
 
+use std::rc::Rc;
+
 use nprof_unwind::unwind::stack_input::{CopiedStack, Words};
 
 use crate::arch::pt_regs;
-use crate::perf::waits::data::{Capture, Progress, STACK_BYTES, WaitingThread};
+use crate::perf::waits::data::{Capture, Progress, STACK_BYTES, StackBytes, WaitingThread};
 use crate::sys::PresentPages;
 
 /// Reads the stacks of threads that wait, most of them of one process after the other.
@@ -38,8 +40,8 @@ impl StackReader {
     }
 
     /// Returns the stacks of threads of one process.
-    fn read_batch(&mut self, threads: &[Progress]) -> Vec<Box<[u8]>> {
-        let mut stacks: Vec<Box<[u8]>> = vec![Box::default(); threads.len()];
+    fn read_batch(&mut self, threads: &[Progress]) -> Vec<StackBytes> {
+        let mut stacks = vec![StackBytes::default(); threads.len()];
         let waiting: Vec<(usize, &Progress, u64)> = threads
             .iter()
             .enumerate()
@@ -50,19 +52,17 @@ impl StackReader {
             self.open(first.pid, first.tid);
         }
         let pointers: Vec<u64> = waiting.iter().map(|&(.., pointer)| pointer).collect();
-        let lengths = self.pages.read_each(first.tid, &pointers, BATCH_BYTES, &mut self.bytes);
-        let mut bytes = &self.bytes[..];
-        for (&(index, ..), &length) in waiting.iter().zip(&lengths) {
-            let (stack, rest) = bytes.split_at(length);
-            bytes = rest;
-            if length < BATCH_BYTES {
-                stacks[index] = stack.into();
-            }
-        }
-        for (index, thread, pointer) in waiting {
-            if stacks[index].is_empty() {
-                stacks[index] = self.read_one(thread.tid, pointer).into();
-            }
+        let (memory, lengths) = self.pages.read_each(first.tid, &pointers, BATCH_BYTES);
+        let (memory, mut start) = (Rc::new(memory), 0);
+        for ((index, thread, pointer), length) in waiting.into_iter().zip(lengths) {
+            let range = start..start + length;
+            start = range.end;
+            stacks[index] = if (1..BATCH_BYTES).contains(&length) {
+                StackBytes { memory: memory.clone(), range }
+            } else {
+                let stack = self.read_one(thread.tid, pointer);
+                StackBytes { range: 0..stack.len(), memory: Rc::new(stack.to_vec()) }
+            };
             self.kept += stacks[index].len();
         }
         stacks
@@ -112,8 +112,9 @@ mod tests {
 
     #[test]
     fn stacks_read_together_are_those_read_one_by_one() {
-        // Pages that were never written to are absent: two stacks end before them.
-        let mut memory = vec![0_u8; 1 << 20];
+        // Pages that were never written to are absent: two stacks end before them. The C library maps so much
+        // memory by itself.
+        let mut memory = vec![0_u8; 64 << 20];
         memory[..DEEP].fill(7);
         memory[SHALLOW] = 8;
         let own = std::process::id();
@@ -148,7 +149,7 @@ mod tests {
         assert!(expected[0].len() >= DEEP, "{}", expected[0].len());
         assert!((1..=4096).contains(&expected[2].len()), "{}", expected[2].len());
         for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            assert!(found.stack == *expected, "{index}: {} bytes", found.stack.len());
+            assert!(*found.stack == **expected, "{index}: {} bytes", found.stack.len());
         }
     }
 }

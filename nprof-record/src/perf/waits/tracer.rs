@@ -17,7 +17,7 @@ use crate::os::code_mapping::LoadedCode;
 use crate::os::procfs::{self, ThreadNames};
 use crate::perf::bpf::object::{self, BpfObject, ObjectBytes};
 use crate::perf::bpf::shared_array;
-use crate::perf::waits::data::{self, MeasuredThread, Phase, Progress, WaitingThread};
+use crate::perf::waits::data::{self, MeasuredThread, Phase, Progress, StackBytes, WaitingThread};
 use crate::perf::waits::stack_copies::WaitStackCopies;
 use crate::perf::waits::stack_reader::StackReader;
 use crate::sys::{self, BpfMap, MapKind, ProgramKind};
@@ -390,7 +390,7 @@ impl WaitTracer {
         for WaitingThread { progress, stack } in &mut threads {
             if now.get(&progress.tid).is_none_or(|now| now.has_run_since(progress)) {
                 progress.capture = None;
-                *stack = Box::default();
+                *stack = StackBytes::default();
             }
         }
         threads
