@@ -910,13 +910,15 @@ struct {
 	TYPE(value, u64);
 } capture_after SEC(".maps");
 
-// What `on_task` does with the threads: it reports them or their names, or begins or ends a window in
-// which waits are measured.
-enum { REPORTS = 0, OPENS = 1, CLOSES = 2, NAMES = 3 };
+// What `on_task` does with the threads: it reports them or their names, begins or ends a window in which
+// waits are measured, or follows all threads of the processes of which the first thread is known, and reports
+// the ids of the new ones.
+enum { REPORTS = 0, OPENS = 1, CLOSES = 2, NAMES = 3, FOLLOWS = 4 };
 
 // The name of a thread, see `read_names` in src/perf/waits/data.rs.
 struct name {
 	u32 tid;
+	u32 tgid;
 	char comm[16];
 };
 
@@ -947,19 +949,21 @@ int on_task(struct bpf_iter__task *ctx)
 	struct thread *thread;
 	struct capture *capture;
 	u64 *shortest, *edge, arrivals;
-	u32 tid, first = 0, is_waiting, size = register_bytes;
+	u32 tid, first = 0, is_new, is_waiting, size = register_bytes;
 	int is_running;
 	long bytes;
 
 	if (!task)
 		return 0;
+	edge = map_lookup(&window, &first);
+	if (!edge)
+		return 0;
 	tid = task->pid;
 	thread = find(tid);
 	// Before its phase: if it is switched in from now on, the number differs.
 	arrivals = *(volatile u64 *)&task->sched_info.pcount;
-	if (!thread || thread->phase == PENDING)
-		return 0;
-	if (thread->phase == FOUND) {
+	is_new = thread ? thread->phase == FOUND : *edge == FOLLOWS && find(task->tgid);
+	if (is_new) {
 		if (task->exit_state)
 			return 0;
 		struct thread found = { .phase = ATTACHED };
@@ -972,13 +976,14 @@ int on_task(struct bpf_iter__task *ctx)
 		// Its last switch may have been before.
 		if (*(volatile int *)&task->exit_state)
 			forget(tid);
+		if (*edge == FOLLOWS)
+			seq_write(seq, &tid, sizeof(tid));
 		return 0;
 	}
-	edge = map_lookup(&window, &first);
-	if (!edge)
+	if (!thread || thread->phase == PENDING || *edge == FOLLOWS)
 		return 0;
 	if (*edge == NAMES) {
-		struct name name = { .tid = tid };
+		struct name name = { .tid = tid, .tgid = task->tgid };
 		probe_read_kernel(name.comm, sizeof(name.comm),
 				  __builtin_preserve_access_index(&task->comm));
 		seq_write(seq, &name, sizeof(name));

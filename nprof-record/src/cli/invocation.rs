@@ -29,7 +29,7 @@ use crate::perf::switches::tracer::SwitchTracer;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::session::call_source::CallSource;
 use crate::session::event_source::{EventSource, SourceSet};
-use crate::session::existing_threads::follow_all;
+use crate::session::existing_threads::{ExistingThreads, follow_all};
 use crate::session::header;
 use crate::session::launch::ForkedCommand;
 use crate::session::output::{Destination, OpenOutput, Stream};
@@ -277,10 +277,10 @@ impl Invocation<'_> {
                 tracer.follow_command(pid)
             }
             // Only the command itself exists, which does not run yet.
-            Some(waits) if is_command => waits.start(Vec::new),
+            Some(waits) if is_command => waits.start(&ExistingThreads::none(), Vec::new),
             // The threads that exist are listed once its events are enabled.
             Some(WaitMeter::Switches(_)) | None => Ok(()),
-            Some(waits) => waits.start(|| self.target.existing_threads(pid).list()),
+            Some(waits) => waits.start(&self.target.existing_threads(pid), Vec::new),
         }
     }
 
@@ -293,7 +293,7 @@ impl Invocation<'_> {
         if matches!(self.target, Target::Command(_)) {
             return Ok(());
         }
-        waits.start(|| self.target.existing_threads(pid).list())
+        waits.start(&self.target.existing_threads(pid), Vec::new)
     }
 
     /// Starts to count the calls of the target.

@@ -12,8 +12,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::sys;
 
-/// The names of threads by their ids.
-pub(crate) type ThreadNames = FxHashMap<u32, Vec<u8>>;
+/// The ids and names of the threads of processes, by the ids of these.
+pub(crate) type ThreadNames = FxHashMap<u32, Vec<(u32, Vec<u8>)>>;
 
 /// An existing thread.
 #[derive(Clone, Debug, PartialEq, Eq)]

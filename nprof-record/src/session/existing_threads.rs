@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 use crate::os::{cgroup, procfs};
 
 /// The most passes over the threads.
-const PASSES_MAX: usize = 16;
+pub(crate) const PASSES_MAX: usize = 16;
 
 /// The processes of which the threads are measured.
 #[derive(Clone, Debug)]
@@ -22,20 +22,31 @@ pub(crate) enum ExistingThreads {
 }
 
 impl ExistingThreads {
-    /// Returns the ids of the threads that exist now.
-    pub(crate) fn list(&self) -> Vec<u32> {
+    /// Returns those of no process.
+    pub(crate) fn none() -> Self {
+        Self::Processes { pids: Vec::new(), known: Vec::new() }
+    }
+
+    /// Returns the ids of the processes that exist now. None if only some of their threads may be measured.
+    pub(crate) fn processes(&self) -> Option<Vec<u32>> {
         let own = std::process::id();
-        let processes = match self {
+        match self {
             Self::Processes { pids, known } => {
-                [&pids[..], &procfs::descendants(pids, known)].concat()
+                let all = pids.iter().copied().chain(procfs::descendants(pids, known));
+                Some(all.filter(|&pid| pid != own).collect())
             }
             // A recording of all processes has samples of the recorder, too.
-            Self::System => {
-                return procfs::processes().into_iter().flat_map(procfs::threads).collect();
-            }
-            Self::Group(directory) => return cgroup::threads(directory),
-        };
-        processes.into_iter().filter(|&pid| pid != own).flat_map(procfs::threads).collect()
+            Self::System => Some(procfs::processes()),
+            Self::Group(_) => None,
+        }
+    }
+
+    /// Returns the ids of the threads that exist now.
+    pub(crate) fn list(&self) -> Vec<u32> {
+        match self {
+            Self::Group(directory) => cgroup::threads(directory),
+            _ => self.processes().into_iter().flatten().flat_map(procfs::threads).collect(),
+        }
     }
 }
 

@@ -460,18 +460,17 @@ impl Recording {
     fn measure_existing(&mut self) -> anyhow::Result<()> {
         let Self { sources, converter, existing_threads, .. } = self;
         // Records name orphans, too, but the last of them are not settled yet.
-        let mut list = || {
+        let mut others = || {
             sources.drain(converter, false);
-            let mut threads = converter.threads();
-            threads.extend(existing_threads.list());
-            threads
+            converter.threads()
         };
         if let Some(waits) = &self.waits {
-            waits.start(&mut list)?;
+            waits.start(existing_threads, &mut others)?;
         }
         if let Some(calls) = &self.calls {
             calls.start()?;
-            follow_all(&mut list, |threads| calls.follow(threads))?;
+            let list = || [others(), existing_threads.list()].concat();
+            follow_all(list, |threads| calls.follow(threads))?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::perf::handler::RecordHandler;
 use crate::perf::switches::tracer::SharedTracer;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::session::event_source::EventSource;
-use crate::session::existing_threads::follow_all;
+use crate::session::existing_threads::{ExistingThreads, PASSES_MAX, follow_all};
 use crate::session::wait_windows::SharedWindows;
 
 /// The way in which waiting is measured.
@@ -25,28 +25,32 @@ pub(crate) enum WaitMeter {
 }
 
 impl WaitMeter {
-    /// Starts to measure, with the existing threads that `list` returns. The events of switches are
-    /// enabled by then, or at the exec of the command.
+    /// Starts to measure, with the existing threads and those that `others` returns. The events of switches
+    /// are enabled by then, or at the exec of the command.
     ///
     /// # Errors
     ///
     /// bpf(2).
-    pub(crate) fn start(&self, mut list: impl FnMut() -> Vec<u32>) -> anyhow::Result<()> {
+    pub(crate) fn start(
+        &self,
+        existing: &ExistingThreads,
+        mut others: impl FnMut() -> Vec<u32>,
+    ) -> anyhow::Result<()> {
         match self {
             Self::Bpf(tracer) => {
                 tracer.start()?;
-                follow_all(list, |threads| tracer.follow(threads))
+                follow(tracer, existing, others)
             }
             Self::Windows(windows) => {
                 let tracer = windows.borrow().tracer.clone();
                 tracer.start()?;
-                follow_all(list, |threads| tracer.follow(threads))?;
+                follow(&tracer, existing, others)?;
                 windows.borrow_mut().begin();
                 Ok(())
             }
             Self::Switches(tracer) => {
                 tracer.borrow_mut().begin();
-                let threads = list();
+                let threads = [others(), existing.list()].concat();
                 tracer.borrow_mut().add_existing_threads(threads);
                 Ok(())
             }
@@ -81,6 +85,26 @@ impl WaitMeter {
             Self::Switches(tracer) => tracer.borrow().refused.len(),
         }
     }
+}
+
+/// Follows existing threads and those that `others` returns, and those that these create before they are
+/// followed themselves.
+fn follow(
+    tracer: &WaitTracer,
+    existing: &ExistingThreads,
+    mut others: impl FnMut() -> Vec<u32>,
+) -> anyhow::Result<()> {
+    for _ in 0..PASSES_MAX {
+        let Some(processes) = existing.processes() else {
+            let list = || [others(), existing.list()].concat();
+            return follow_all(list, |threads| tracer.follow(threads));
+        };
+        // The kernel knows their threads: to list them takes 2 us for each.
+        if tracer.follow_processes(&[others(), processes].concat())? == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The records of context switches as a source.

@@ -14,19 +14,20 @@ use crate::perf::record::{SampleId, TaskIds};
 use crate::sys;
 
 impl<S: Sink> Converter<S> {
-    /// Adds a process that existed before the recording, with all its threads. Those not in `names` are
-    /// looked up in /proc.
+    /// Adds a process that existed before the recording, with all its threads. Those of processes without
+    /// `names` are looked up in /proc.
     pub(crate) fn add_existing_process(&mut self, pid: u32, names: &ThreadNames) {
-        for tid in procfs::threads(pid) {
-            let has_first = self.tree.task(pid).is_some();
-            match names.get(&tid) {
-                Some(name) if has_first && self.tree.task(tid).is_none() => {
-                    let (comm, time_ns) = (name.clone(), sys::monotonic_ns());
-                    let found = ThreadInfo { pid, tid, parent: 0, comm, is_zombie: false };
-                    self.tree.add_existing_thread(pid, tid, Some(&found), time_ns, time_ns);
-                    self.define_task(tid);
-                }
-                _ => self.add_existing_thread(pid, tid),
+        let Some(threads) = names.get(&pid) else {
+            procfs::threads(pid).into_iter().for_each(|tid| self.add_existing_thread(pid, tid));
+            return;
+        };
+        self.add_existing_thread(pid, pid);
+        for (tid, name) in threads {
+            if self.tree.task(*tid).is_none() {
+                let (comm, time_ns) = (name.clone(), sys::monotonic_ns());
+                let found = ThreadInfo { pid, tid: *tid, parent: 0, comm, is_zombie: false };
+                self.tree.add_existing_thread(pid, *tid, Some(&found), time_ns, time_ns);
+                self.define_task(*tid);
             }
         }
     }

@@ -424,14 +424,17 @@ impl Progress {
     }
 }
 
-/// Reads the names of threads by their ids: an array of `struct name`.
+/// Reads the names of threads: an array of `struct name`.
 pub(crate) fn read_names(bytes: &[u8]) -> ThreadNames {
+    const ID_BYTES: usize = size_of::<u32>();
     let mut names = ThreadNames::default();
     // As many as the programs have written whole.
-    for entry in bytes.chunks_exact(size_of::<u32>() + NAME_BYTES) {
-        if let Some((tid, name)) = entry.split_first_chunk() {
-            let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-            names.insert(u32::from_ne_bytes(*tid), name.to_vec());
+    for entry in bytes.chunks_exact(2 * ID_BYTES + NAME_BYTES) {
+        let (ids, name) = entry.split_at(2 * ID_BYTES);
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        if let [tid, pid] = ids.as_chunks::<ID_BYTES>().0 {
+            let threads = names.entry(u32::from_ne_bytes(*pid)).or_default();
+            threads.push((u32::from_ne_bytes(*tid), name.to_vec()));
         }
     }
     names
@@ -463,11 +466,13 @@ mod tests {
 
     #[test]
     fn names_end_at_a_nul_and_an_incomplete_entry_is_none() {
-        let entry = |tid: u32, name: &[u8; NAME_BYTES]| [&tid.to_ne_bytes()[..], name].concat();
+        let entry = |tid: u32, name: &[u8; NAME_BYTES]| {
+            [&tid.to_ne_bytes()[..], &5_u32.to_ne_bytes(), name].concat()
+        };
         let bytes = [entry(7, b"worker\0old\0\0\0\0\0\0"), entry(8, b"0123456789abcdef")].concat();
         let names = read_names(&bytes[..bytes.len() - 1]);
-        assert_eq!(names, ThreadNames::from_iter([(7, b"worker".to_vec())]));
-        assert_eq!(read_names(&bytes)[&8], b"0123456789abcdef");
+        assert_eq!(names, ThreadNames::from_iter([(5, vec![(7, b"worker".to_vec())])]));
+        assert_eq!(read_names(&bytes)[&5][1], (8, b"0123456789abcdef".to_vec()));
     }
 
     #[test]

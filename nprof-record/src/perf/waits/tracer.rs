@@ -79,6 +79,7 @@ enum Visit {
     Opens = 1,
     Closes = 2,
     Names = 3,
+    Follows = 4,
 }
 
 /// The only key of an array of one value.
@@ -332,6 +333,22 @@ impl WaitTracer {
         self.insert(pid, &thread).map(drop)
     }
 
+    /// Follows existing threads, all threads of the processes of which one is the first, and all tasks that
+    /// they create. Returns the number of those that were not followed before.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2), if there are too many threads.
+    pub(crate) fn follow_processes(&self, threads: &[u32]) -> anyhow::Result<usize> {
+        let thread = MeasuredThread { phase: Phase::Found, ..MeasuredThread::default() };
+        for &tid in threads {
+            self.insert(tid, &thread)?;
+        }
+        let added = self.visit(Visit::Follows)?.len() / size_of::<u32>();
+        self.forget_exited()?;
+        Ok(added)
+    }
+
     /// Follows existing threads and all tasks that they create. Those that are followed already or
     /// have exited are left out. Returns the number of the others.
     ///
@@ -497,6 +514,27 @@ mod tests {
         let has =
             |tid: u32| has_place(&tracer, tid) || tracer.threads.get(&tid.to_ne_bytes()).is_some();
         assert!(has(own) && !has(ended.id()));
+    }
+
+    #[test]
+    fn all_threads_of_a_process_are_followed_once_with_their_names() {
+        let Some(tracer) = tracer() else { return };
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let waits = std::thread::Builder::new().name("follower".to_owned());
+        let thread = waits.spawn(move || ended.recv()).expect("a thread");
+        let own = std::process::id();
+        let mut child = Command::new("sleep").arg("60").spawn().expect("it is installed");
+        assert!(tracer.follow_processes(&[own]).expect("bpf(2)") >= 2);
+        // Other tests start threads, too. Those of a child are not among them.
+        assert!(tracer.progress().expect("bpf(2)").iter().all(|it| it.pid == own));
+        assert_eq!(tracer.follow_processes(&[child.id()]).expect("bpf(2)"), 1);
+        assert_eq!(tracer.follow_processes(&[child.id()]).expect("bpf(2)"), 0, "it is followed");
+        let names = tracer.names().expect("bpf(2)");
+        assert!(names[&own].iter().any(|(_, name)| name == b"follower"));
+        assert_eq!(names[&child.id()], [(child.id(), b"sleep".to_vec())]);
+        drop(end);
+        assert!(thread.join().expect("it ends").is_err(), "nothing was sent");
+        child.kill().and_then(|()| child.wait()).expect("it ends");
     }
 
     #[test]
