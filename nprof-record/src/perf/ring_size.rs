@@ -1,6 +1,6 @@
 //! The size of the rings for samples. Pure.
 
-use crate::event::{SamplingPeriod, StackMode};
+use crate::event::{SamplingPeriod, StackMode, Waiting};
 use crate::perf::plan::Plan;
 
 impl Plan {
@@ -9,7 +9,13 @@ impl Plan {
     /// [`EACH`]. A BPF program copies the stacks of the events `with_bpf_copier`.
     pub(crate) fn bytes_per_second(&self, with_bpf_copier: &[usize]) -> u64 {
         let mut all = 0_u64;
+        let waits_for = |waiting| self.events.iter().any(|it| it.event.waiting() == Some(waiting));
+        let has_blocked = waits_for(Waiting::Blocked);
         for (number, planned) in self.events.iter().enumerate() {
+            // One sample has both parts of a wait.
+            if has_blocked && planned.event.waiting() == Some(Waiting::Runnable) {
+                continue;
+            }
             let stack = match self.common.unwind {
                 StackMode::Dwarf
                     if with_bpf_copier.contains(&number) || planned.event.is_written_by_bpf() =>

@@ -358,3 +358,20 @@ fn timers_of_cpus_have_phases() {
     let of_task = Request { open_modes: vec![OpenMode::Task], ..clock_request() };
     assert_eq!(phases(&of_task), none);
 }
+
+#[test]
+fn ring_has_room_for_one_sample_of_both_parts_of_a_wait() {
+    let bytes_per_second = |names: &[&str]| {
+        let waits = |&name: &&str| {
+            let event = event(name, Measure::WaitTime, perf::PERF_TYPE_SOFTWARE, 0);
+            requested(name, vec![event])
+        };
+        let plan = planned(&request(names.iter().map(waits).collect()), |_, _| 0);
+        plan.expect("a plan").bytes_per_second(&[])
+    };
+    let one = bytes_per_second(&["blocked"]);
+    assert!(one > 0);
+    assert_eq!(bytes_per_second(&["runnable"]), one);
+    assert_eq!(bytes_per_second(&["runnable", "blocked"]), one);
+    assert_eq!(bytes_per_second(&["blocked", "wakes"]), 2 * one);
+}
