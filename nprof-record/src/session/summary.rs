@@ -272,10 +272,11 @@ impl Summary {
                     (false, true) => {
                         "run it as root or with CAP_SYS_NICE, or select --follow inherit"
                     }
-                    (true, true) => "select --follow cgroup, which omits other processes",
-                    (true, false) if has_lost_samples => self.fewer(),
                     // Only real-time programs and the hypervisor run before it.
-                    (true, false) => "leave it a CPU, by taskset(1) for the command",
+                    (true, _) => {
+                        "start it by `chrt -R -f 99`, so that no real-time program runs before it, or \
+                         leave it a CPU, by taskset(1) for the programs"
+                    }
                 };
                 format!("nprof-record waited {time} for a CPU; {remedy}")
             }

@@ -231,7 +231,8 @@ fn full_rings_name_their_cause_and_its_remedy() {
     assert!(no_cpu.ends_with("CAP_SYS_NICE, or select --follow inherit"), "{no_cpu}");
     let no_cpu = warning(DelayCause::NoCpu, false, OpenMode::Task);
     assert!(no_cpu.ends_with("run it as root or with CAP_SYS_NICE"), "{no_cpu}");
-    assert!(warning(DelayCause::NoCpu, true, system).contains("--follow cgroup"));
+    let no_cpu = warning(DelayCause::NoCpu, true, system);
+    assert!(no_cpu.contains("`chrt -R -f 99`, so that no real-time program"), "{no_cpu}");
     let work = warning(DelayCause::Work, true, system);
     assert!(work.ends_with("sample less often with -F or -c"), "{work}");
     let delay = Some(Delay { cause: DelayCause::Work, longest_ns: 1_000_000 });
