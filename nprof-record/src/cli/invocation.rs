@@ -22,10 +22,10 @@ use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::procfs::{self, ThreadNames};
 use crate::perf::calls::tracer::CallTracer;
-use crate::perf::open::OpenTarget;
+use crate::perf::open::{NoLockedMemory, OpenTarget};
 use crate::perf::plan::{OpenMode, Plan};
 use crate::perf::ring_set::RingSet;
-use crate::perf::switches::tracer::SwitchTracer;
+use crate::perf::switches::tracer::{self as switches, SwitchTracer};
 use crate::perf::waits::tracer::WaitTracer;
 use crate::session::call_source::CallSource;
 use crate::session::event_source::{EventSource, SourceSet};
@@ -206,12 +206,7 @@ impl Invocation<'_> {
         if let Target::Command(Some(own)) = &self.target {
             own.enter(pid as i32)?;
         }
-        // First, as the rings of samples take all the memory that may be locked.
-        let waits = self.open_meter(open_target)?;
-        let has_records = self.plan.has_records;
-        let (tracer, calls) = (self.tracer.as_ref(), self.calls.as_ref());
-        let open = || RingSet::open(&self.plan, &self.cpus, open_target, tracer, calls);
-        let rings = has_records.then(open).transpose()?;
+        let (rings, waits) = self.open_events(open_target)?;
         let sources = Sources { rings, waits, enabled: Clocks::read(0) };
         let output = match self.opened.take() {
             Some(opened) => opened,
@@ -245,8 +240,37 @@ impl Invocation<'_> {
         Ok((sources, output))
     }
 
-    /// Opens the measurement of waiting. None if no event needs it.
-    fn open_meter(&self, open_target: OpenTarget<'_>) -> anyhow::Result<Option<WaitMeter>> {
+    /// Opens the events with their rings, and the measurement of waiting.
+    fn open_events(
+        &self,
+        open_target: OpenTarget<'_>,
+    ) -> anyhow::Result<(Option<RingSet>, Option<WaitMeter>)> {
+        let (tracer, calls) = (self.tracer.as_ref(), self.calls.as_ref());
+        let open = || RingSet::open(&self.plan, &self.cpus, open_target, tracer, calls);
+        let mut switch_ring = switches::RING_BYTES;
+        loop {
+            // First, as the rings of samples take all the memory that may be locked.
+            let waits = self.open_meter(open_target, switch_ring)?;
+            match self.plan.has_records.then(open).transpose() {
+                Err(error)
+                    if error.is::<NoLockedMemory>()
+                        && matches!(waits, Some(WaitMeter::Switches(_)))
+                        && switch_ring / 2 >= switches::RING_BYTES_MIN =>
+                {
+                    switch_ring /= 2;
+                }
+                rings => return Ok((rings?, waits)),
+            }
+        }
+    }
+
+    /// Opens the measurement of waiting, with rings of at most `switch_ring` bytes for context switches. None
+    /// if no event needs it.
+    fn open_meter(
+        &self,
+        open_target: OpenTarget<'_>,
+        switch_ring: usize,
+    ) -> anyhow::Result<Option<WaitMeter>> {
         let Some((event, period)) = self.plan.first_wait() else { return Ok(None) };
         if let Some(tracer) = &self.tracer {
             let tracer = tracer.clone();
@@ -258,7 +282,8 @@ impl Invocation<'_> {
                 None => WaitMeter::Bpf(tracer),
             }));
         }
-        let tracer = SwitchTracer::open(&self.plan.common, open_target, event, period)?;
+        let tracer =
+            SwitchTracer::open(&self.plan.common, open_target, event, period, switch_ring)?;
         Ok(Some(WaitMeter::Switches(Rc::new(RefCell::new(tracer)))))
     }
 

@@ -127,17 +127,22 @@ impl RingSet {
                 // All rings get smaller alike, since a command may run on any CPU.
                 Err(OpenFailure::NoLockedMemory(_)) if wanted / 2 >= least => wanted /= 2,
                 Err(OpenFailure::NoLockedMemory(error)) => {
-                    return Err(error).with_context(|| {
-                        format!(
-                            "cannot lock {wanted} bytes of memory for each CPU's samples: raise \
-                             kernel.perf_event_mlock_kb or the limit of locked memory (`ulimit -l`), \
-                             or lower --stack-size"
-                        )
-                    });
+                    return Err(NoLockedMemory { bytes: wanted, source: error }.into());
                 }
             }
         }
     }
+}
+
+/// Too little memory for the smallest rings may be locked.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot lock {bytes} bytes of memory for each CPU's samples: raise kernel.perf_event_mlock_kb or the limit of \
+     locked memory (`ulimit -l`), or lower --stack-size"
+)]
+pub(crate) struct NoLockedMemory {
+    bytes: usize,
+    source: io::Error,
 }
 
 /// Bytes of a ring for the stack chunks of one program.

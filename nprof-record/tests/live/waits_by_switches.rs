@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::BufRead;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
@@ -447,4 +448,25 @@ fn wake_ups_need_bpf() {
     assert_eq!(output.status.code(), Some(125));
     let message = stderr(&output);
     assert!(message.contains("run as root or with CAP_BPF"), "{message}");
+}
+
+#[test]
+fn ordinary_user_with_a_low_limit_of_locked_memory_records_waits() {
+    let directory = Directory::new("switches-memlock");
+    let file = directory.path("nprof");
+    // The rings of switches alone took all memory that the kernel lets each user lock beyond the limit.
+    let script = format!(
+        "ulimit -l 0; exec setpriv --reuid=65534 --regid=65534 --clear-groups -- \
+                          {} -e wait -o {file} -- sleep 0.2",
+        directory.path("nprof-record")
+    );
+    copy_recorder(&directory.path("nprof-record"));
+    fs::set_permissions(directory.path(""), fs::Permissions::from_mode(0o777))
+        .expect("open to all");
+    let output = Command::new("bash").args(["-c", &script]).output().expect("it is installed");
+    let message = stderr(&output);
+    if message.contains("setpriv:") {
+        return eprintln!("SKIPPED: needs root: {message}");
+    }
+    assert!(output.status.success() && message.contains(" by context switches"), "{message}");
 }

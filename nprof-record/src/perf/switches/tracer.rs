@@ -29,10 +29,10 @@ use crate::perf::waits::data::{Peek, WaitState};
 use crate::sys::{self, EventTarget, Ring};
 
 /// Bytes of a ring: 6,500 switches. A CPU that switches 100,000 times a second fills it in 65 ms.
-const RING_BYTES: usize = 512 << 10;
+pub(crate) const RING_BYTES: usize = 512 << 10;
 
 /// The least bytes of a ring, where little memory can be locked.
-const RING_BYTES_MIN: usize = 32 << 10;
+pub(crate) const RING_BYTES_MIN: usize = 32 << 10;
 
 /// The most threads that are peeked at in one tick: at 15 us each, this takes 3 ms.
 const PEEKS_MAX: usize = 200;
@@ -97,6 +97,8 @@ enum Content {
 #[derive(Debug)]
 pub(crate) struct SwitchTracer {
     rings: Vec<RingCursor>,
+    /// The most bytes of each.
+    ring_bytes: usize,
     events: Vec<File>,
     /// The task of each event that was opened for one, by the event's id.
     tasks: FxHashMap<u64, EventTask>,
@@ -132,8 +134,8 @@ pub(crate) struct SwitchTracer {
 }
 
 impl SwitchTracer {
-    /// Opens the events of a target on all CPUs; `event` is the first event of waiting, `period_ns` its
-    /// interval.
+    /// Opens the events of a target on all CPUs, with rings of at most `ring_bytes`; `event` is the first
+    /// event of waiting, `period_ns` its interval.
     ///
     /// # Errors
     ///
@@ -143,9 +145,11 @@ impl SwitchTracer {
         target: OpenTarget<'_>,
         event: EventId,
         period_ns: u64,
+        ring_bytes: usize,
     ) -> anyhow::Result<Self> {
         let mut tracer = Self {
             rings: Vec::new(),
+            ring_bytes,
             events: Vec::new(),
             tasks: FxHashMap::default(),
             suppliers: FxHashMap::default(),
@@ -222,7 +226,7 @@ impl SwitchTracer {
                     sys::share_ring(&file, &self.events[owner]).context("cannot share a ring")?;
                 }
                 None => {
-                    self.rings.push(RingCursor::new(map_ring(&file)?));
+                    self.rings.push(RingCursor::new(map_ring(&file, self.ring_bytes)?));
                     owners.insert(cpu, self.events.len());
                 }
             }
@@ -479,9 +483,9 @@ impl SwitchTracer {
     }
 }
 
-/// Maps the ring of an event, as large as the limit of locked memory allows.
-fn map_ring(file: &File) -> anyhow::Result<Ring> {
-    let mut size = RING_BYTES.max(sys::page_size());
+/// Maps the ring of an event, as large as the limit of locked memory allows, up to `bytes`.
+fn map_ring(file: &File, bytes: usize) -> anyhow::Result<Ring> {
+    let mut size = bytes.max(sys::page_size());
     loop {
         match Ring::map(file, size) {
             Ok(ring) => return Ok(ring),
