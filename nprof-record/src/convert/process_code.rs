@@ -93,8 +93,9 @@ impl CodeMap for ProcessCode<'_> {
     }
 
     #[inline]
-    fn compact_rule(&mut self, address: RuntimeAddress) -> Option<CompactRule> {
-        self.cached_rule(address)?.compact
+    fn compact_rule(&mut self, address: FrameAddress) -> Option<CompactRule> {
+        let cached = self.cached_rule(address.address_for_lookup())?;
+        if address.is_return() && !cached.is_return { None } else { cached.compact }
     }
 
     fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
@@ -144,7 +145,14 @@ impl CodeMap for ProcessCode<'_> {
         let Some((image, offset)) = self.maps.find(address.wrapping_sub(1)) else {
             return Some(false);
         };
-        self.images.is_after_call(image, offset)
+        let is_after_call = self.images.is_after_call(image, offset);
+        if is_after_call != Some(false)
+            && let Some((rules, space)) = &mut self.rules
+            && let Some(cached) = rules.get(*space, address.wrapping_sub(1))
+        {
+            cached.is_return = true;
+        }
+        is_after_call
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct CachedRule {
     address: RuntimeAddress,
     pub(crate) compact: Option<CompactRule>,
     pub(crate) rule: Rc<UnwindRule>,
+    /// True if a function may return there: a call ends after the address, or the code cannot be read.
+    pub(crate) is_return: bool,
     /// The image with the code.
     pub(crate) image: ImageIndex,
     /// The batch of samples in which the rule was last noted as used.
@@ -52,7 +54,8 @@ impl RuleCache {
             self.0.resize(1 << RULES_LOG, None);
         }
         let compact = CompactRule::of(&rule);
-        let cached = CachedRule { space, address, compact, rule, image, batch };
+        let is_return = false;
+        let cached = CachedRule { space, address, compact, rule, is_return, image, batch };
         self.0[index(space, address)] = Some(cached);
     }
 }

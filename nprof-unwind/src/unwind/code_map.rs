@@ -29,9 +29,10 @@ pub trait CodeMap<A: Architecture = Native> {
     /// Returns the unwind information for the code at an address.
     fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo;
 
-    /// Returns the compact form of the rule at an address. None if the rule has none, or must first be
-    /// asked for by [`Self::unwind_info`].
-    fn compact_rule(&mut self, _address: RuntimeAddress) -> Option<CompactRule<A>> {
+    /// Returns the compact form of the rule of a frame. None if the rule has none, or must first be asked for
+    /// by [`Self::unwind_info`], and for a return address by [`Self::is_after_call`]: one after no call needs
+    /// the whole walk.
+    fn compact_rule(&mut self, _address: FrameAddress) -> Option<CompactRule<A>> {
         None
     }
 

@@ -171,14 +171,20 @@ fn is_root<A: Architecture>(caller: &Registers<A>) -> bool {
 
 /// True if an address follows a call, or code that is reached by a return without one.
 fn is_caller<A: Architecture>(address: FrameAddress, code: &mut impl CodeMap<A>) -> bool {
+    follows_call(address, code)
+        || code.unwind_info(address.address_for_lookup()) == UnwindInfo::NoTable
+            && code.analyze(address) == AnalyzedRule::StackBottom
+}
+
+/// True if an address follows a call, or signal handlers return there.
+fn follows_call<A: Architecture>(address: FrameAddress, code: &mut impl CodeMap<A>) -> bool {
     if may_return_to(address.value(), code) {
         return true;
     }
     match code.unwind_info(address.address_for_lookup()) {
         UnwindInfo::Rule(rule) => rule.signal,
         UnwindInfo::SignalReturn => true,
-        UnwindInfo::NoTable => code.analyze(address) == AnalyzedRule::StackBottom,
-        UnwindInfo::Unmapped | UnwindInfo::Entry => false,
+        UnwindInfo::NoTable | UnwindInfo::Unmapped | UnwindInfo::Entry => false,
     }
 }
 
@@ -218,6 +224,26 @@ fn step_to_call<A: Architecture>(
     None
 }
 
+/// Returns the caller of a frame by the code of its function, and not by its table: up to its return, or
+/// from a call of it on the stack to its address.
+pub(super) fn step_by_own_code<A: Architecture>(
+    registers: &Registers<A>,
+    address: FrameAddress,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
+) -> Option<FrameAddress> {
+    if let AnalyzedRule::Rule(rule) = code.analyze(address)
+        && let Ok(Caller::At(found)) = step_by_rule(registers, stack, &rule, caller)
+        && found.is_return()
+        && is_in_copy(caller, &rule, stack)
+        && may_return_to(found.value(), code)
+    {
+        return Some(found);
+    }
+    step_to_call(registers, address, stack, code, caller)
+}
+
 /// Returns the caller of a frame of which the frame pointer is needed and unknown, by the code of its
 /// function up to its address.
 pub(super) fn step_by_code<A: Architecture>(
@@ -227,7 +253,7 @@ pub(super) fn step_by_code<A: Architecture>(
     code: &mut impl CodeMap<A>,
     caller: &mut Registers<A>,
 ) -> Option<Caller> {
-    step_to_call(registers, address, stack, code, caller)
+    step_by_own_code(registers, address, stack, code, caller)
         .map(Caller::At)
         .or_else(|| step_by_prologue(registers, address, stack, code, caller))
 }
@@ -244,7 +270,9 @@ fn step_by_prologue<A: Architecture>(
 ) -> Option<Caller> {
     for rule in code.rules_since_prologues(address).iter() {
         match step_by_rule(registers, stack, rule, caller) {
-            Ok(Caller::At(found)) if is_caller(found, code) => return Some(Caller::At(found)),
+            // A guess at the start of the function: a pointer to another function, which never returns, would
+            // be taken for the end of the stack.
+            Ok(Caller::At(found)) if follows_call(found, code) => return Some(Caller::At(found)),
             Ok(Caller::Zero) if is_root(caller) => return Some(Caller::None),
             _ => {}
         }

@@ -5,6 +5,10 @@
 //! complete one. A stack is complete if its last frame has no caller: its unwind table says so, or it
 //! is a function at which the program or a thread starts, or its return address is 0 and tables
 //! alone lead there. Addresses that no table covers are handled by [`crate::unwind::no_table`].
+//!
+//! Tables of code that is written by hand may be wrong: one of LuaJIT's covers its whole interpreter, also
+//! functions in it that have another frame. An address that no call precedes, or 0, is therefore compared
+//! with the code of the function that returns there.
 
 use nprof_stream::Mark;
 
@@ -38,19 +42,50 @@ pub fn unwind<A: Architecture>(
     let FrameState { mut registers, mut address } = frame;
     let mut caller = Registers::default();
     let mut certainty = Certainty::Tables;
+    // The last frame to which no table led, and the number of addresses before it.
+    let first = addresses.len();
+    let mut start = (frame, first);
+    // True if a table led to the frame, and if the visitor is to see it.
+    let (mut is_by_table, mut is_new) = (false, false);
     loop {
         if addresses.len() < depth
-            && let Some(rule) = code.compact_rule(address.address_for_lookup())
-            && let Some(return_address) = rule.step(&mut registers, stack)
+            && let Some(rule) = code.compact_rule(address)
         {
-            addresses.push(address);
-            if certainty == Certainty::Tables && visitor.visit(&registers, addresses.len()) {
+            if std::mem::take(&mut is_new) && visitor.visit(&registers, addresses.len()) {
                 return Mark::StackTruncated;
             }
-            address = FrameAddress::Return(return_address);
-            continue;
+            is_by_table = false;
+            if let Some(return_address) = rule.step(&mut registers, stack) {
+                addresses.push(address);
+                address = FrameAddress::Return(return_address);
+                (is_by_table, is_new) = (true, certainty == Certainty::Tables);
+                continue;
+            }
         }
-        let info = code.unwind_info(address.address_for_lookup());
+        let mut info = code.unwind_info(address.address_for_lookup());
+        if std::mem::take(&mut is_by_table)
+            && certainty != Certainty::Guessed
+            && address.is_return()
+            && code.is_after_call(address.value()) == Some(false)
+            && !is_signal_return(&info)
+            && let Some(callee) = frame_after(start.0, addresses.len() - start.1 - 1, stack, code)
+            && let Some(found) = no_table::step_by_own_code(
+                &callee.registers,
+                callee.address,
+                stack,
+                code,
+                &mut caller,
+            )
+        {
+            (registers, address, is_new) = (caller, found, false);
+            certainty = certainty.min(Certainty::Analyzed);
+            start = (FrameState { registers, address }, addresses.len());
+            info = code.unwind_info(address.address_for_lookup());
+        }
+        // Other frames may be wrong, so they are not visited: visitors watch frames.
+        if std::mem::take(&mut is_new) && visitor.visit(&registers, addresses.len()) {
+            return Mark::StackTruncated;
+        }
         if info == UnwindInfo::Unmapped {
             return Mark::Unmapped;
         }
@@ -62,7 +97,29 @@ pub fn unwind<A: Architecture>(
             address = FrameAddress::Instruction(address.value());
         }
         addresses.push(address);
-        let step = step(&registers, address, stack, &info, code, &mut caller, &mut certainty);
+        let is_rule = matches!(&info, UnwindInfo::Rule(rule) if !is_unknown(rule, &registers));
+        let is_first_caller = addresses.len() == first + 2;
+        let mut step = match &info {
+            UnwindInfo::Rule(rule) if !is_rule && is_first_caller => {
+                let kept =
+                    step_by_kept(&frame.registers, &registers, stack, rule, code, &mut caller);
+                certainty = kept.map_or(certainty, |_| certainty.min(Certainty::Analyzed));
+                kept.map(|found| Ok(Caller::At(found)))
+            }
+            _ => None,
+        }
+        .unwrap_or_else(|| {
+            step(&registers, address, stack, &info, code, &mut caller, &mut certainty)
+        });
+        if step == Ok(Caller::Zero)
+            && is_rule
+            && certainty != Certainty::Guessed
+            && let Some(found) =
+                no_table::step_by_own_code(&registers, address, stack, code, &mut caller)
+        {
+            certainty = certainty.min(Certainty::Analyzed);
+            step = Ok(Caller::At(found));
+        }
         let caller_address = match step {
             Ok(Caller::At(caller_address)) => caller_address,
             Ok(Caller::None | Caller::Bottom) => {
@@ -86,16 +143,55 @@ pub fn unwind<A: Architecture>(
                 return mark;
             }
         };
-        // Other frames may be wrong, so they are not visited: visitors watch frames.
-        if certainty == Certainty::Tables
-            && rule_of_call(&info).is_some()
-            && visitor.visit(&caller, addresses.len())
-        {
-            return Mark::StackTruncated;
+        is_by_table = is_rule && certainty != Certainty::Guessed;
+        is_new = certainty == Certainty::Tables && rule_of_call(&info).is_some();
+        (registers, address) = (caller, caller_address);
+        if !is_by_table {
+            start = (FrameState { registers, address }, addresses.len());
         }
-        registers = caller;
-        address = caller_address;
     }
+}
+
+/// Finds the caller of the frame that has called the interrupted function, by a register that functions need
+/// not preserve. Code that is written by hand does so where its callee leaves the register alone, as that of
+/// AES-GCM in OpenSSL, which finds its frame by rax. None if the rule needs no such register, or no call ends at
+/// the address that is found.
+fn step_by_kept<A: Architecture>(
+    interrupted: &Registers<A>,
+    registers: &Registers<A>,
+    stack: &StackCopy<'_>,
+    rule: &UnwindRule,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
+) -> Option<FrameAddress> {
+    let Cfa::Register(register, _) = rule.cfa else { return None };
+    if register == A::SP || A::PRESERVED.contains(&register) {
+        return None;
+    }
+    let mut registers = *registers;
+    registers.set(register, interrupted.get(register).ok()?);
+    let step = step_by_rule(&registers, stack, rule, caller);
+    let Ok(Caller::At(found)) = step else { return None };
+    (code.is_after_call(found.value()) == Some(true)).then_some(found)
+}
+
+/// Returns the frame to which a number of steps lead, all by tables. None if they do not.
+fn frame_after<A: Architecture>(
+    frame: FrameState<A>,
+    steps: usize,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap<A>,
+) -> Option<FrameState<A>> {
+    let FrameState { mut registers, mut address } = frame;
+    let mut caller = Registers::default();
+    for _ in 0..steps {
+        let info = code.unwind_info(address.address_for_lookup());
+        let UnwindInfo::Rule(rule) = info else { return None };
+        let step = step_by_rule(&registers, stack, &rule, &mut caller);
+        let Ok(Caller::At(caller_address)) = step else { return None };
+        (registers, address) = (caller, caller_address);
+    }
+    Some(FrameState { registers, address })
 }
 
 /// True if signal handlers return to this code.

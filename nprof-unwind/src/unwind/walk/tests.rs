@@ -162,6 +162,108 @@ fn analyzed_rule_must_lead_to_the_end_of_a_call() {
     assert_eq!(walk_bare(&rules, 0x7000_0010, &words).0, [0x1000, 0x3001]);
 }
 
+/// Code with tables and with analyzed rules, in which calls end at odd addresses.
+struct Both(Rules, Bare);
+
+impl CodeMap for Both {
+    fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo {
+        self.0.unwind_info(address)
+    }
+
+    fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
+        self.1.analyze(address)
+    }
+
+    fn is_after_call(&mut self, RuntimeAddress(address): RuntimeAddress) -> Option<bool> {
+        Some((0x1000..0x9000).contains(&address) && address % 2 == 1)
+    }
+}
+
+/// Walks from 0x1000 through frames of 8 and of 16 bytes by tables. `by_code` is the size of the second
+/// frame by its code.
+fn walk_both(by_code: Option<i64>, words: &[u64]) -> (Vec<u64>, Mark) {
+    let rules = vec![(0x1000, frame(8)), (0x2000, frame(16)), (0x3000, root())];
+    let analyzed = by_code.map(|size| (0x2001, followed(size))).into_iter().collect();
+    walk_in(&mut Both(Rules(rules), Bare(analyzed)), 0, words)
+}
+
+#[test]
+fn table_that_leads_to_no_call_is_compared_with_the_code() {
+    // Zero, the middle of a function, and an address at which nothing is mapped.
+    for wrong in [0, 0x3004, 0xa001] {
+        let words = [0x2001, 7, wrong, 8, 0x3005];
+        let right = (vec![0x1000, 0x2001, 0x3005], Mark::None);
+        assert_eq!(walk_both(Some(32), &words), right, "{wrong:#x}");
+    }
+    // Code that leads there, too, or nowhere, confirms the table: stacks that are set up by hand.
+    for by_code in [Some(16), Some(8), Some(24), None] {
+        let words = [0x2001, 7, 0x3004, 8, 0x3005];
+        let by_table = (vec![0x1000, 0x2001, 0x3004], Mark::None);
+        assert_eq!(walk_both(by_code, &words), by_table, "{by_code:?}");
+        let words = [0x2001, 7, 0, 8, 0x3005];
+        assert_eq!(walk_both(by_code, &words), (vec![0x1000, 0x2001], Mark::None), "{by_code:?}");
+    }
+    // The code is not asked after a call.
+    let words = [0x2001, 7, 0x3001, 8, 0x3005];
+    assert_eq!(walk_both(Some(32), &words), (vec![0x1000, 0x2001, 0x3001], Mark::None));
+}
+
+#[test]
+fn compared_frame_is_found_after_others_and_not_watched() {
+    let rules = vec![(0x1000, frame(8)), (0x1800, frame(8)), (0x2000, frame(16)), (0x3000, root())];
+    let analyzed = vec![(0x2001, followed(24)), (0x2003, followed(24))];
+    let mut code = Both(Rules(rules), Bare(analyzed));
+    let words = [0x1801, 0x1803, 0x2001, 7, 0x2004, 0x2003, 9, 0x3004, 0x3005];
+    let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    let mut registers = Registers::default();
+    registers.set(arch::IP, 0x1000);
+    registers.set(arch::SP, 0x7000_0000);
+    let stack = StackCopy::new(0x7000_0000, &bytes);
+    let (mut addresses, mut seen) = (Vec::new(), Seen::default());
+    let frame = FrameState::interrupted(registers).expect("an address");
+    let mark = unwind(frame, &stack, &mut code, 10, &mut addresses, &mut seen);
+    let addresses: Vec<u64> = addresses.iter().map(|address| address.value().0).collect();
+    assert_eq!(addresses, [0x1000, 0x1801, 0x1803, 0x2001, 0x2003, 0x3005]);
+    assert_eq!(mark, Mark::None);
+    assert_eq!(seen.0, [0x7000_0008, 0x7000_0010, 0x7000_0018], "frames by tables that hold");
+}
+
+/// The stack pointers of the callers that a walk has shown.
+#[derive(Default)]
+struct Seen(Vec<u64>);
+
+impl FrameVisitor for Seen {
+    fn visit(&mut self, caller: &Registers, _frames: usize) -> bool {
+        self.0.push(caller.get(arch::SP).expect("of a caller"));
+        false
+    }
+}
+
+#[test]
+fn first_caller_is_found_by_a_register_that_the_leaf_has_kept() {
+    let by_scratch = row(Cfa::Register(0, 8), RegisterRule::AtCfaOffset(-8), &[], false);
+    let rules = vec![(0x1000, frame(8)), (0x2000, by_scratch), (0x3000, root())];
+    let walk = |scratch: u64, words: &[u64]| {
+        let mut code = Both(Rules(rules.clone()), Bare(Vec::new()));
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut registers = Registers::default();
+        let values = [(arch::IP, 0x1000), (arch::SP, 0x7000_0000), (0, scratch)];
+        values.into_iter().for_each(|(register, value)| registers.set(register, value));
+        let (stack, mut addresses) = (StackCopy::new(0x7000_0000, &bytes), Vec::new());
+        let frame = FrameState::interrupted(registers).expect("an address");
+        let mark = unwind(frame, &stack, &mut code, 10, &mut addresses, &mut ());
+        (addresses.last().map(|address| address.value().0), mark)
+    };
+    let words = [0x2001, 7, 8, 0x3005, 9, 0x3004];
+    assert_eq!(walk(0x7000_0018, &words), (Some(0x3005), Mark::None));
+    // The leaf has changed it: no call ends there, or nothing was copied.
+    assert_eq!(walk(0x7000_0028, &words), (Some(0x2001), Mark::UnwindFailed));
+    assert_eq!(walk(5, &words), (Some(0x2001), Mark::UnwindFailed));
+    // Not that of a caller further out.
+    let words = [0x2001, 0x2003, 8, 0x3005];
+    assert_eq!(walk(0x7000_0008, &words), (Some(0x2003), Mark::UnwindFailed));
+}
+
 #[test]
 fn noreturn_function_is_left_only_to_the_start() {
     let base = 0x8011;
