@@ -41,6 +41,24 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 } HIDDEN;
 
+struct inode {
+	unsigned short i_mode;
+	u64 i_ino;
+} HIDDEN;
+
+struct file {
+	struct inode *f_inode;
+} HIDDEN;
+
+struct fdtable {
+	u32 max_fds;
+	struct file **fd;
+} HIDDEN;
+
+struct files_struct {
+	struct fdtable *fdt;
+} HIDDEN;
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -50,6 +68,7 @@ struct task_struct {
 	char comm[16];
 	struct sched_entity se;
 	struct sched_info sched_info;
+	struct files_struct *files;
 } HIDDEN;
 
 // The verifier knows the context of a program by this name.
@@ -186,6 +205,8 @@ struct wait {
 	unsigned short runnable_hits;
 	u64 call;
 	u64 argument;
+	u64 inode;  // of the file that is open with the argument as its descriptor; 0 if there is none
+	u64 mode;
 };
 
 // The wake-up that a sample reports: see `Wake::read`.
@@ -723,6 +744,32 @@ int on_waking(u64 *ctx)
 	return 0;
 }
 
+#define READ(to, from) probe_read_kernel(&(to), sizeof(to), __builtin_preserve_access_index(&(from)))
+
+// Notes the file that a task has open with the first argument of its system call, while it is in that: another
+// file may have the number when the sample is read.
+INLINE void identify(struct task_struct *task, struct wait *wait)
+{
+	u32 descriptor = wait->argument, max = 0;
+	struct files_struct *files = 0;
+	struct fdtable *table = 0;
+	struct file **open = 0, *file = 0;
+	struct inode *inode = 0;
+	unsigned short mode = 0;
+
+	READ(files, task->files);
+	READ(table, files->fdt);
+	READ(max, table->max_fds);
+	if (descriptor >= max)
+		return;
+	READ(open, table->fd);
+	probe_read_kernel(&file, sizeof(file), &open[descriptor]);
+	READ(inode, file->f_inode);
+	READ(wait->inode, inode->i_ino);
+	READ(mode, inode->i_mode);
+	wait->mode = mode;
+}
+
 // Current is the thread that was switched in; interrupts are enabled, and its memory can be read.
 SEC("raw_tp/sched_exit_tp")
 int on_switched_in(u64 *ctx)
@@ -785,7 +832,7 @@ int on_switched_in(u64 *ctx)
 		return 0;
 	}
 	wait.call = KERNEL_THREAD;
-	wait.argument = 0;
+	wait.argument = wait.inode = wait.mode = 0;
 	regs = task_pt_regs(task);
 	probe_read_kernel(&mode, sizeof(mode), regs + mode_offset);
 	if ((mode & mode_mask) == mode_user) {
@@ -793,6 +840,8 @@ int on_switched_in(u64 *ctx)
 		probe_read_kernel(&wait.argument, sizeof(wait.argument), regs + argument_offset);
 		if (mode == mode_compat && (int)wait.call >= 0)
 			wait.call |= COMPAT_CALL;
+		if (wait.blocked_hits)
+			identify(task, &wait);
 	}
 	if (copied)
 		copy_stack(ctx, tid, regs);
@@ -800,11 +849,12 @@ int on_switched_in(u64 *ctx)
 	return 0;
 }
 
-// Current is the parent; the child does not run yet.
-SEC("raw_tp/sched_process_fork")
+// Current is the parent; the child does not run yet. The tracepoint `sched_process_fork` does not see the
+// workers of io_uring.
+SEC("raw_tp/task_newtask")
 int on_fork(u64 *ctx)
 {
-	struct task_struct *child = (void *)ctx[1];
+	struct task_struct *child = (void *)ctx[0];
 	struct thread new = { .phase = CREATED };
 	u32 parent;
 	int tid = 0;

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::process::Ring;
 use super::thread::{self, Thread};
 use super::writer::{self, Class};
-use super::{clock, errno, next, process, stack};
+use super::{clock, errno, next, process, stack, sys};
 use crate::protocol::{Kind, Opened, Origin, Registers};
 
 type Text = *const c_char;
@@ -402,6 +402,7 @@ fn duplicated(descriptor: c_int, original: c_int, registers: &Registers) {
 }
 
 fn write_opened(descriptor: c_int, origin: Origin, name: &[u8], registers: &Registers) {
+    let inode = sys::inode(descriptor);
     with_ring(|thread, ring| {
         let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
         let name_words = name.len().div_ceil(8);
@@ -426,9 +427,10 @@ fn write_opened(descriptor: c_int, origin: Origin, name: &[u8], registers: &Regi
                 tid | (descriptor as u64) << 32,
                 origin as u64 | (name.len() as u64) << 32,
                 bytes as u64,
+                inode,
             ],
         );
-        slot.write(4, &registers.words());
+        slot.write(5, &registers.words());
         slot.commit(Kind::Opened);
         Some(())
     });

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"nprof/pl");
 /// The version of this contract. Library and recorder are built together; the version reveals a library that a
 /// long-lived child still has from another build.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The offset of the data area: the header has the first page.
 pub const DATA_OFFSET: usize = 4096;
 /// The alignment of records and their sizes in bytes.

@@ -195,6 +195,9 @@ pub struct Opened<'a> {
     pub descriptor: i32,
     /// The function that opened it; None if this version does not know it.
     pub origin: Option<Origin>,
+    /// The number of the inode of its file (fstat(2)); 0 if it is unknown. The number of the descriptor may be that of
+    /// another file when the record is read.
+    pub inode: u64,
     /// The name of the file, as passed, at most 256 bytes; for duplicates the number of the original.
     pub name: &'a [u8],
     /// The caller.
@@ -202,9 +205,9 @@ pub struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// The words before name and stack: time, thread and descriptor, origin and name size, stack size, registers.
-    /// The name is padded to words, the stack follows it.
-    pub const WORDS: usize = 4 + Registers::WORDS;
+    /// The words before name and stack: time, thread and descriptor, origin and name size, stack size, inode,
+    /// registers. The name is padded to words, the stack follows it.
+    pub const WORDS: usize = 5 + Registers::WORDS;
     /// The most bytes of a name.
     pub const MAXIMUM_NAME_BYTES: usize = 256;
 }
@@ -309,8 +312,9 @@ impl<'a> Record<'a> {
                 Content::Opened(Opened {
                     descriptor: high(word(1)?) as i32,
                     origin: Origin::from_number(low(word(2)?)),
+                    inode: word(4)?,
                     name: bytes.get(name..name.checked_add(name_bytes)?)?,
-                    capture: capture(4, name + name_bytes.next_multiple_of(8), word(3)?)?,
+                    capture: capture(5, name + name_bytes.next_multiple_of(8), word(3)?)?,
                 })
             }
             Kind::Closed => {

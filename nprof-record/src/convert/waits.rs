@@ -303,7 +303,7 @@ impl WaitState {
 }
 
 /// The system calls with a descriptor as the first argument in which threads wait.
-const ON_DESCRIPTOR: [&str; 36] = [
+const ON_DESCRIPTOR: [&str; 39] = [
     "read",
     "write",
     "pread64",
@@ -337,9 +337,12 @@ const ON_DESCRIPTOR: [&str; 36] = [
     "getdents64",
     "close",
     "io_uring_enter",
-    "io_getevents",
     "splice",
+    "tee",
+    "vmsplice",
     "sendfile",
+    "mq_timedsend",
+    "mq_timedreceive",
 ];
 
 /// The kind of object that a thread waits for.
@@ -371,7 +374,7 @@ pub(crate) fn call_name(place: WaitPlace) -> String {
 pub(crate) fn object(place: WaitPlace) -> Option<WaitObject> {
     let (number, argument) = place.call.filter(|_| !place.state.is_preempted())?;
     match system_call(number)? {
-        "futex" => Some(WaitObject::Futex(argument)),
+        "futex" | "futex_wait" => Some(WaitObject::Futex(argument)),
         // The kernel takes the lower half.
         name if ON_DESCRIPTOR.contains(&name) => Some(WaitObject::Descriptor(argument as u32)),
         _ => None,

@@ -2,6 +2,7 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod code_mapping;
+pub(crate) mod descriptor_link;
 pub(crate) mod load;
 pub(crate) mod lockdown;
 pub(crate) mod machine;

@@ -404,6 +404,40 @@ fn descriptors_have_their_files_and_callers() {
 }
 
 #[test]
+fn descriptor_has_its_own_file_when_its_number_is_used_again() {
+    let directory = Directory::new("fd-reuse");
+    let source = "
+        #include <fcntl.h>
+        #include <sys/epoll.h>
+        #include <sys/eventfd.h>
+        #include <sys/socket.h>
+        #include <unistd.h>
+        int main(void) {
+            int ends[2], other = open(\"/dev/zero\", O_RDONLY), number = other + 1;
+            for (int i = 0; i < 20; i++) {
+                if (i % 5 == 0 && pipe(ends) == 0) close(ends[1]);
+                if (i % 5 == 1) socket(AF_INET, SOCK_STREAM, 0);
+                if (i % 5 == 2) eventfd(0, 0);
+                if (i % 5 == 3) epoll_create1(0);
+                if (i % 5 == 4) dup(other);
+                close(number);
+                close(open(\"/dev/null\", O_RDONLY));
+            }
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let fd = recorded(&directory, &program, &["-e", "fd"]);
+    let opened = |object: &str| {
+        let is_it = |it: &&(String, String)| it.0 == "fd.open" && it.1.starts_with(object);
+        fd.objects.iter().filter(is_it).count()
+    };
+    let objects = ["/dev/null", "/dev/zero", "pipe", "socket", "anon_inode:[eventfd]"];
+    assert_eq!(objects.map(opened), [20, 5, 8, 4, 4], "{:?}", fd.objects);
+    assert_eq!(opened("anon_inode:[eventpoll]"), 4);
+    assert_eq!(fd.of("fd.open", "main").samples, 45);
+}
+
+#[test]
 fn ordinary_user_records_allocations() {
     let directory = Directory::new("heap-user");
     let Some(program) = compile(&directory, SITES) else { return };

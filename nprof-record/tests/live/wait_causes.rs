@@ -225,3 +225,117 @@ fn vfork_waits_for_the_exit_of_the_child() {
     let leaves = &["kernel_clone", "wait_for_vfork_done"];
     check("vfork", &Cause { leaves, call: "vfork", state: "D", on: "" });
 }
+
+/// Reads 20 times from a new socket and from a new named pipe with the number 70, which are closed then, and
+/// /dev/null opened with that number.
+const REUSED: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void wait_for(int end, int other) {
+    char byte;
+    if (fork() == 0) {
+        usleep(10000);
+        _exit(write(other, "x", 1) != 1);
+    }
+    if (read(end, &byte, 1) != 1) perror("read");
+    close(end);
+    close(other);
+    wait(0);
+}
+int main(int count, char **words) {
+    char name[200];
+    for (int i = 0; i < 20; i++) {
+        int ends[2], file;
+        if (i % 2) {
+            snprintf(name, sizeof name, "%s.%d", words[0], i);
+            if (mkfifo(name, 0600)) return 1;
+            dup2(ends[1] = open(name, O_RDWR), 70);
+        } else {
+            if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return 1;
+            dup2(ends[0], 70);
+            close(ends[0]);
+        }
+        wait_for(70, ends[1]);
+        file = open("/dev/null", O_RDONLY);
+        dup2(file, 70);
+        close(file);
+        unlink(name);
+    }
+    usleep(200000);
+    return count != 1;
+}
+"#;
+
+#[test]
+fn wait_has_no_other_file_that_got_its_number_later() {
+    let name = "waits-reused";
+    let Some(recording) = Recording::of_program(name, REUSED, &[], &["-e", "blocked"], &[]) else {
+        return;
+    };
+    let reads: Vec<_> = recording.waits().filter(|wait| wait.call == "read").collect();
+    let on = |prefix: &str| reads.iter().filter(|wait| wait.on.starts_with(prefix)).count();
+    // Waits shorter than the period are chosen at random.
+    assert!(reads.len() >= 18, "{}", reads.len());
+    assert_eq!(on("fd:70=/dev/null"), 0, "it was opened later");
+    assert!(on("fd:70=socket:[") >= 9, "{:?}", reads.iter().map(|it| &it.on).collect::<Vec<_>>());
+    for wait in &reads {
+        let is_own = wait.on == "fd:70" || wait.on.starts_with("fd:70=socket:[");
+        assert!(is_own || wait.on.contains("/waits-reused"), "{}", wait.on);
+    }
+}
+
+/// Opens a named pipe by a worker of io_uring(7), which waits for its writer for 300 ms.
+const URING: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    struct io_uring_params p;
+    char name[200];
+    memset(&p, 0, sizeof p);
+    int ring = syscall(SYS_io_uring_setup, 8, &p);
+    if (ring < 0) return puts("no io_uring"), 0;
+    char *queue = mmap(0, p.sq_off.array + p.sq_entries * 4, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_POPULATE, ring, IORING_OFF_SQ_RING);
+    struct io_uring_sqe *entry = mmap(0, p.sq_entries * sizeof *entry, PROT_READ | PROT_WRITE,
+                                      MAP_SHARED, ring, IORING_OFF_SQES);
+    snprintf(name, sizeof name, "%s.fifo", words[0]);
+    if (mkfifo(name, 0600)) return 1;
+    if (fork() == 0) {
+        usleep(300000);
+        _exit(open(name, O_WRONLY) < 0);
+    }
+    entry->opcode = IORING_OP_OPENAT;
+    entry->fd = AT_FDCWD;
+    entry->addr = (long)name;
+    entry->open_flags = O_RDONLY;
+    entry->flags = IOSQE_ASYNC;
+    *(unsigned *)(queue + p.sq_off.array) = 0;
+    __atomic_store_n((unsigned *)(queue + p.sq_off.tail), 1, __ATOMIC_RELEASE);
+    syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
+    return count != 1;
+}
+"#;
+
+#[test]
+fn worker_of_io_uring_has_its_wait_and_its_times() {
+    let options = ["-e", "wall"];
+    let recording = Recording::of_program("waits-uring", URING, &[], &options, &[]);
+    let Some(recording) = recording else { return };
+    if String::from_utf8_lossy(&recording.output.stdout).contains("no io_uring") {
+        return eprintln!("SKIPPED: no io_uring here");
+    }
+    assert_eq!(recording.times.len(), 3, "the program, its child and the worker");
+    let slept = recording.times.iter().filter(|times| times.blocked >= 250_000_000).count();
+    assert_eq!(slept, 3, "{:?}", recording.times);
+}

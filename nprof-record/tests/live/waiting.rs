@@ -48,6 +48,7 @@ pub(crate) struct Life {
 }
 
 /// The exact times of a thread.
+#[derive(Debug)]
 pub(crate) struct Times {
     pub(crate) task: TaskId,
     /// The time up to which it was measured.

@@ -156,7 +156,11 @@ pub(crate) fn assert_books_of_executing_thread(recording: &Recording) {
     times.sort_unstable_by_key(|times| times.task);
     let [first, other, again] = times[..] else { panic!("{} tasks", times.len()) };
     for times in [first, other, again] {
-        assert!(times.blocked >= 250_000_000 && times.cpu < 100_000_000, "{}", times.cpu);
+        assert!(
+            times.blocked >= 250_000_000 && times.cpu < 100_000_000,
+            "{times:?} of {:?}",
+            recording.times
+        );
     }
     assert!(again.end_ns - again.wall >= other.end_ns, "its time begins with the exec");
     recording.assert_books_close();

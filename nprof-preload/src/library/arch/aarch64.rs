@@ -24,6 +24,7 @@ pub(in crate::library) mod number {
     pub(in crate::library) const CLOCK_GETTIME: usize = 113;
     pub(in crate::library) const SIGALTSTACK: usize = 132;
     pub(in crate::library) const RT_SIGPROCMASK: usize = 135;
+    pub(in crate::library) const FSTAT: usize = 80;
     pub(in crate::library) const GETPID: usize = 172;
     pub(in crate::library) const GETTID: usize = 178;
     pub(in crate::library) const SOCKET: usize = 198;

@@ -17,6 +17,7 @@ pub(in crate::library) mod number {
     pub(in crate::library) const MUNMAP: usize = 11;
     pub(in crate::library) const RT_SIGPROCMASK: usize = 14;
     pub(in crate::library) const MADVISE: usize = 28;
+    pub(in crate::library) const FSTAT: usize = 5;
     pub(in crate::library) const GETPID: usize = 39;
     pub(in crate::library) const SOCKET: usize = 41;
     pub(in crate::library) const CONNECT: usize = 42;

@@ -32,6 +32,11 @@ impl Descriptors {
         self.0.insert(number, opened)
     }
 
+    /// Returns the open descriptor with a number.
+    pub(crate) fn get(&self, number: u32) -> Option<&OpenDescriptor> {
+        self.0.get(&number)
+    }
+
     /// Removes the descriptors of a range of numbers, and returns those that were open.
     pub(crate) fn close(&mut self, first: u32, last: u32) -> Vec<OpenDescriptor> {
         if first > last {

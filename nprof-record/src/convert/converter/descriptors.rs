@@ -1,16 +1,14 @@
 //! Writes the opening and closing of descriptors.
 
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-
 use nprof_preload::protocol::{Opened, Origin};
 use nprof_stream::{ExtrasBuilder, NodeId, TaskId};
 
-use crate::convert::allocations::descriptors::OpenDescriptor;
+use crate::convert::allocations::descriptors::{Descriptors, OpenDescriptor};
 use crate::convert::converter::Converter;
 use crate::convert::converter::library_samples::Written;
 use crate::convert::dictionary::Sink;
 use crate::event::PreloadedEvent;
+use crate::os::descriptor_link::{FileId, link_of};
 use crate::os::sockets::SocketNames;
 use crate::perf::record::SampleId;
 
@@ -19,10 +17,10 @@ impl<S: Sink> Converter<S> {
         let Ok(number) = u32::try_from(opened.descriptor) else { return };
         let Some((task, node)) = self.locate_captured(id, &opened.capture) else { return };
         self.note_leader(ring, id.pid);
-        let object = object(id.pid, number, opened, &self.sockets);
-        let descriptor = OpenDescriptor { node, time_ns: id.time, object: object.clone() };
         let Some(state) = &mut self.allocations else { return };
         let Some(process) = state.processes.get_mut(&ring) else { return };
+        let object = object(id.pid, number, opened, &process.descriptors, &self.sockets);
+        let descriptor = OpenDescriptor { node, time_ns: id.time, object: object.clone() };
         let replaced = process.descriptors.open(number, descriptor);
         if let Some(replaced) = replaced {
             self.write_closed(id.time, task, &replaced);
@@ -68,16 +66,33 @@ impl<S: Sink> Converter<S> {
 }
 
 /// Returns the file or the peer of a descriptor: the name by which it was opened if that is absolute,
-/// else what /proc shows, else the kind.
-fn object(pid: u32, number: u32, opened: &Opened<'_>, sockets: &SocketNames) -> Vec<u8> {
+/// else what /proc shows if it is still open, else that of its original or the kind.
+fn object(
+    pid: u32,
+    number: u32,
+    opened: &Opened<'_>,
+    descriptors: &Descriptors,
+    sockets: &SocketNames,
+) -> Vec<u8> {
     let is_named = matches!(opened.origin, Some(Origin::File | Origin::Temporary | Origin::Memory));
     let name = if is_named { opened.name } else { b"" };
     if name.starts_with(b"/") {
         return name.to_vec();
     }
-    let link = fs::read_link(format!("/proc/{pid}/fd/{number}"));
-    let link = link.map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default();
-    // The process may have closed it by now, and opened another file with its number.
+    let kind = match opened.origin {
+        // They share one inode.
+        Some(Origin::Epoll) => return b"anon_inode:[eventpoll]".to_vec(),
+        Some(Origin::Event) => return b"anon_inode:[eventfd]".to_vec(),
+        Some(Origin::Timer) => return b"anon_inode:[timerfd]".to_vec(),
+        Some(Origin::Signal) => return b"anon_inode:[signalfd]".to_vec(),
+        Some(Origin::Inotify) => return b"anon_inode:inotify".to_vec(),
+        Some(Origin::Socket | Origin::Accept) => Some(libc::S_IFSOCK),
+        Some(Origin::Pipe) => Some(libc::S_IFIFO),
+        _ => None,
+    };
+    let file = FileId { inode: opened.inode, kind, is_shown: true };
+    let file = Some(file).filter(|file| file.inode != 0);
+    let link = link_of(pid, number, file).unwrap_or_default();
     let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     if !link.is_empty() && (!is_named || link.ends_with(base)) {
         return sockets.name(pid, &link).unwrap_or(link);
@@ -88,6 +103,11 @@ fn object(pid: u32, number: u32, opened: &Opened<'_>, sockets: &SocketNames) -> 
     match opened.origin {
         Some(Origin::Socket | Origin::Accept) => b"socket".to_vec(),
         Some(Origin::Pipe) => b"pipe".to_vec(),
+        Some(Origin::Duplicate) => {
+            let original = std::str::from_utf8(opened.name).ok().and_then(|name| name.parse().ok());
+            let original = original.and_then(|number| descriptors.get(number));
+            original.map(|original| original.object.clone()).unwrap_or_default()
+        }
         _ => Vec::new(),
     }
 }

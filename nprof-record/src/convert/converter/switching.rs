@@ -142,7 +142,7 @@ impl<S: Sink> Converter<S> {
         let Some(pid) = self.tree.task(id.tid).map(|task| task.pid) else { return };
         let id = SampleId { pid, ..id };
         let (node, place) = self.locate_stack(id, peek.state, &peek.capture, &peek.stack);
-        let object = waiting::object(pid, place, &self.sockets);
+        let object = waiting::object(id, place, peek.file, &self.sockets);
         let Some(state) = &mut self.waiting else { return };
         state.note_place(place, id.time);
         let written = state.ongoing.get(&id.tid).filter(|it| it.since_ns == peek.since_ns);

@@ -2,7 +2,6 @@
 
 use nprof_stream::{Change, ChangeKind, ExtrasBuilder, NodeId, Record, Sample, TaskId};
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 
 use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
@@ -12,6 +11,7 @@ use crate::convert::dictionary::Sink;
 use crate::convert::waits::{
     self, OngoingWait, WaitEvent, WaitObject, WaitState, Weight, WrittenWake,
 };
+use crate::os::descriptor_link::{FileId, link_of};
 use crate::os::sockets::SocketNames;
 use crate::perf::record::{self, SampleId};
 use crate::perf::waits::data::{
@@ -65,7 +65,7 @@ impl<S: Sink> Converter<S> {
             sample.stack.user = UserStack::Walked(Words::default());
         }
         let Some((task, node)) = self.locate(id, &sample) else { return };
-        let object = object(id.pid, wait.place, &self.sockets);
+        let object = object(id, wait.place, wait.file, &self.sockets);
         let Some(state) = &mut self.waiting else { return };
         state.note_place(wait.place, wait.until_ns);
         let parts = [
@@ -241,7 +241,7 @@ impl<S: Sink> Converter<S> {
             // The kernel reports no stack of a thread that has been woken by now.
             let located = thread.capture.as_ref().map(|capture| {
                 let (node, place) = self.locate_stack(id, at, capture, stack);
-                (node, Some(place), object(id.pid, place, &self.sockets))
+                (node, Some(place), object(id, place, None, &self.sockets))
             });
             let (node, place, object) = located.unwrap_or((NodeId::NONE, None, Vec::new()));
             let Some(task) = self.tree.task(id.tid).map(|task| task.id) else { continue };
@@ -370,7 +370,7 @@ impl<S: Sink> Converter<S> {
         let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(until_ns, None) };
         if let Some(capture) = &thread.capture {
             let (node, place) = self.locate_stack(id, wait_state, capture, stack);
-            let object = object(id.pid, place, &self.sockets);
+            let object = object(id, place, None, &self.sockets);
             let (node, capture, place) = (Some(node), capture.clone(), Some(place));
             let wait = OngoingWait { since_ns, until_ns: since_ns, node, capture, place, object };
             if let Some(state) = &mut self.waiting {
@@ -488,17 +488,23 @@ fn add_length(extras: &mut ExtrasBuilder, lasted_ns: u64, weight: u64) {
     }
 }
 
-/// Returns the object that a thread of a process waits for, as it is written. Empty if it is unknown.
-pub(super) fn object(pid: u32, place: WaitPlace, sockets: &SocketNames) -> Vec<u8> {
+/// Returns the object that a thread waits for, as it is written: with the name of the `file` that it was, as far
+/// as that is known. Empty if it is unknown.
+pub(super) fn object(
+    id: SampleId,
+    place: WaitPlace,
+    file: Option<FileId>,
+    sockets: &SocketNames,
+) -> Vec<u8> {
     match waits::object(place) {
         Some(WaitObject::Futex(address)) => format!("futex:{address:#x}").into(),
         Some(WaitObject::Descriptor(descriptor)) => {
             let mut text = format!("fd:{descriptor}").into_bytes();
-            // It may be closed by now.
-            if let Ok(link) = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}")) {
-                let link = link.as_os_str().as_bytes();
+            // A thread may have its own descriptors, and the first one may have exited.
+            let link = link_of(id.tid, descriptor, file);
+            if let Some(link) = link.or_else(|| link_of(id.pid, descriptor, file)) {
                 text.push(b'=');
-                text.extend(sockets.name(pid, link).unwrap_or_else(|| link.to_vec()));
+                text.extend(sockets.name(id.pid, &link).unwrap_or(link));
             }
             text
         }

@@ -7,6 +7,7 @@
 use std::io;
 
 use crate::arch::pt_regs;
+use crate::os::descriptor_link::FileId;
 use crate::os::procfs::{self, BlockedCall};
 use crate::perf::waits::data::{Capture, Peek, STACK_BYTES, WaitState};
 use crate::sys::PresentPages;
@@ -36,6 +37,8 @@ pub(crate) fn peek(tid: u32, since_ns: u64, buffer: &mut Vec<u8>) -> io::Result<
         state: WaitState::of_letter(letter),
         capture: Capture { registers, is_of_system_call: true, kernel: Vec::new() },
         stack: stack.into(),
+        // Another file may have the number when the peek is read.
+        file: u32::try_from(call.argument).ok().and_then(|number| FileId::of(tid, number)),
     }))
 }
 

@@ -4,6 +4,7 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use crate::arch::pt_regs;
+use crate::os::descriptor_link::FileId;
 use crate::os::procfs::ThreadNames;
 
 /// The room for `struct pt_regs` in a capture, which is the same on all architectures.
@@ -102,6 +103,8 @@ pub(crate) struct Wait {
     pub(crate) blocked_hits: u64,
     pub(crate) runnable_hits: u64,
     pub(crate) place: WaitPlace,
+    /// The file that was open with the first argument of its system call as the descriptor.
+    pub(crate) file: Option<FileId>,
 }
 
 impl Wait {
@@ -111,6 +114,8 @@ impl Wait {
         let [since_ns, until_ns, runnable_ns] = [words.next()?, words.next()?, words.next()?];
         let (state, hits) = halves(words.next()?);
         let (call, argument) = (words.next()?, words.next()?);
+        let (inode, mode) = (words.next()?, words.next()?);
+        let kind = Some(mode as u32 & libc::S_IFMT);
         Some(Self {
             since_ns,
             until_ns,
@@ -118,6 +123,7 @@ impl Wait {
             blocked_hits: u64::from(hits as u16),
             runnable_hits: u64::from(hits >> 16),
             place: WaitPlace::new(WaitState(state), call, argument),
+            file: (inode != 0).then_some(FileId { inode, kind, is_shown: false }),
         })
     }
 
@@ -339,6 +345,8 @@ pub(crate) struct Peek {
     pub(crate) capture: Capture,
     /// The stack from the stack pointer up.
     pub(crate) stack: Box<[u8]>,
+    /// As [`Wait::file`].
+    pub(crate) file: Option<FileId>,
 }
 
 impl Progress {

@@ -27,7 +27,7 @@ const OBJECT: &[u8] = &ObjectBytes(*include_bytes!("../../../bpf/waits.bpf.o")).
 
 /// The programs for tracepoints that follow the life of threads, with these.
 const LIFE_PROGRAMS: [(&str, &CStr); 2] =
-    [("on_fork", c"sched_process_fork"), ("on_exec", c"sched_process_exec")];
+    [("on_fork", c"task_newtask"), ("on_exec", c"sched_process_exec")];
 
 /// The program for exits, which is attached only if those for switches are not always.
 const EXIT_PROGRAM: (&str, &CStr) = ("on_exit", c"sched_process_exit");
@@ -47,7 +47,7 @@ const WAKE_PROGRAM: (&str, &CStr) = ("on_waking", c"sched_waking");
 const TASK_ITERATOR: &str = "bpf_iter_task";
 
 /// The functions that the programs use, and the structures that they read.
-const USED_TYPES: [&str; 9] = [
+const USED_TYPES: [&str; 13] = [
     TASK_ITERATOR,
     object::RDONLY_CAST_NAME,
     "task_struct",
@@ -55,6 +55,10 @@ const USED_TYPES: [&str; 9] = [
     "sched_entity",
     "cfs_rq",
     "rq",
+    "files_struct",
+    "fdtable",
+    "file",
+    "inode",
     "bpf_iter_meta",
     "bpf_iter__task",
 ];
