@@ -928,12 +928,15 @@ struct progress {
 	u32 tid;
 	u32 tgid;
 	u32 state;
-	u32 has_stack;
+	u32 flags;
 	u64 now;
 	u64 run_delay;
 	u64 arrivals;  // how often it was switched in
 	struct thread thread;
 };
+
+// Of `progress`: registers and stack follow, and the thread is on a CPU.
+enum { HAS_STACK = 1, ON_CPU = 2 };
 
 #define REGISTER_BYTES 288  // room for `register_bytes` on every architecture
 #define KERNEL_FRAMES 64
@@ -999,7 +1002,7 @@ int on_task(struct bpf_iter__task *ctx)
 	struct thread *thread;
 	struct capture *capture;
 	u64 *shortest, *edge, arrivals;
-	u32 tid, first = 0, is_new, is_waiting, size = register_bytes;
+	u32 tid, first = 0, is_new, is_waiting, has_stack, size = register_bytes;
 	int is_running;
 	long bytes;
 
@@ -1075,17 +1078,21 @@ int on_task(struct bpf_iter__task *ctx)
 	capture->progress.now = ktime_get_ns();
 	if (capture->progress.thread.phase == CLOSED)
 		capture->progress.thread.phase = WAITS;
+	is_running = is_on_cpu(task);
+	// A thread that was not switched since it was found, and is on no CPU, has been on none: it waits for one.
 	is_waiting = capture->progress.thread.phase == WAITS
-		     || (capture->progress.thread.phase == ATTACHED && capture->progress.state != 0);
+		     || (capture->progress.thread.phase == ATTACHED
+			 && (capture->progress.state != 0 || !is_running));
 	// It has been woken since: its stack would be another one than that of the wait.
-	if (is_on_cpu(task)
+	if (is_running
 	    || (capture->progress.state
 		&& capture->progress.run_delay != capture->progress.thread.run_delay))
 		is_waiting = 0;
-	capture->progress.has_stack = is_waiting
+	has_stack = is_waiting
 		&& capture->progress.thread.captured != capture->progress.thread.since
 		&& capture->progress.now - capture->progress.thread.since >= *shortest;
-	if (!capture->progress.has_stack) {
+	capture->progress.flags = (has_stack ? HAS_STACK : 0) | (is_running ? ON_CPU : 0);
+	if (!has_stack) {
 		seq_write(seq, &capture->progress, sizeof(capture->progress));
 		return 0;
 	}
@@ -1097,7 +1104,7 @@ int on_task(struct bpf_iter__task *ctx)
 	// It has run since: its stack is that of a later wait. Its account of waits for a CPU may be the same:
 	// the scheduler does not read its clock again if a wake-up has requested the switch.
 	if (*(volatile u64 *)&task->sched_info.pcount != arrivals) {
-		capture->progress.has_stack = 0;
+		capture->progress.flags &= ~HAS_STACK;
 		seq_write(seq, &capture->progress, sizeof(capture->progress));
 		return 0;
 	}

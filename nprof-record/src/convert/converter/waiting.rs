@@ -340,7 +340,10 @@ impl<S: Sink> Converter<S> {
                 if let Some(state) = &mut self.waiting {
                     state.add_without_stack(thread.tid, since_ns, wait_state);
                 }
-                self.write_part(thread, since_ns, thread.now_ns, true);
+                match thread.woken_ns() {
+                    Some(woken_ns) => self.write_woken(thread, since_ns, woken_ns),
+                    None => self.write_part(thread, since_ns, thread.now_ns, true),
+                }
             }
         }
         for WaitingThread { progress: thread, .. } in threads {
@@ -350,6 +353,27 @@ impl<S: Sink> Converter<S> {
                 self.write_times_of(task, thread.tid, &thread.times());
             }
         }
+    }
+
+    /// Writes the last parts of the wait of a thread that has been woken and does not run yet: the one in which
+    /// it was blocked, if its wake-up was chosen, and the one in which it waits for a CPU.
+    fn write_woken(&mut self, thread: &Progress, since_ns: u64, woken_ns: u64) {
+        let Some(state) = &mut self.waiting else { return };
+        if state.woken.get(&thread.tid).is_some_and(|wake| wake.since_ns == since_ns) {
+            self.write_part(thread, since_ns, woken_ns, true);
+        }
+        let Some(state) = &mut self.waiting else { return };
+        let ongoing = state.ongoing.get(&thread.tid).filter(|it| it.since_ns == since_ns).cloned();
+        let Some(ongoing) = ongoing else { return };
+        let lasted_ns = thread.now_ns.saturating_sub(woken_ns.max(ongoing.until_ns));
+        let Some(event) = state.runnable else { return };
+        let weight = event.choose(lasted_ns, &mut state.random);
+        let Some(task) = self.tree.task(thread.tid).map(|task| task.id) else { return };
+        let SampleId { time: time_ns, cpu, .. } = SampleId::at(thread.now_ns, None);
+        let (object, pair) = (&ongoing.object[..], None);
+        let (node, place) = (ongoing.node.unwrap_or(NodeId::NONE), ongoing.place);
+        let wait = WaitSample { time_ns, cpu, task, node, place, object, pair };
+        self.write_wait(event, lasted_ns, weight, &wait);
     }
 
     /// Returns the time up to which a wait was written.

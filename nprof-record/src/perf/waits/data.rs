@@ -10,6 +10,10 @@ use crate::os::procfs::ThreadNames;
 /// The room for `struct pt_regs` in a capture, which is the same on all architectures.
 const REGISTER_BYTES: usize = 288;
 
+/// Flags of `struct progress`.
+const HAS_STACK: u32 = 1;
+const ON_CPU: u32 = 2;
+
 /// The most frames of a kernel stack in a capture.
 const KERNEL_FRAMES: usize = 64;
 
@@ -231,6 +235,8 @@ pub(crate) struct MeasuredThread {
     pub(crate) blocked_ns: u64,
     pub(crate) phase: Phase,
     pub(crate) state: WaitState,
+    /// The time of the wake-up that ends its wait; 0 if none was seen.
+    pub(crate) woken_ns: u64,
 }
 
 impl MeasuredThread {
@@ -281,6 +287,7 @@ impl MeasuredThread {
             blocked_ns,
             phase,
             state,
+            woken_ns: next()?,
         })
     }
 }
@@ -298,6 +305,8 @@ pub(crate) struct Progress {
     thread: MeasuredThread,
     /// Its state now.
     state: WaitState,
+    /// True if it may be on a CPU now.
+    is_on_cpu: bool,
     /// Its stack, once for each wait.
     pub(crate) capture: Option<Capture>,
 }
@@ -360,10 +369,10 @@ impl Progress {
     pub(crate) fn read(bytes: &mut &[u8]) -> Option<Self> {
         let mut fields = words(bytes.get(..PROGRESS_BYTES)?);
         let (tid, pid) = halves(fields.next()?);
-        let (state, has_stack) = halves(fields.next()?);
+        let (state, flags) = halves(fields.next()?);
         let (now_ns, run_delay_ns, arrivals) = (fields.next()?, fields.next()?, fields.next()?);
         let thread = MeasuredThread::read(fields)?;
-        let size = if has_stack == 0 { PROGRESS_BYTES } else { CAPTURE_BYTES };
+        let size = if flags & HAS_STACK == 0 { PROGRESS_BYTES } else { CAPTURE_BYTES };
         let (own, rest) = bytes.split_at_checked(size)?;
         let capture = match own[PROGRESS_BYTES..].split_at_checked(REGISTER_BYTES) {
             Some((registers, stack)) => {
@@ -376,14 +385,14 @@ impl Progress {
             None => None,
         };
         *bytes = rest;
-        let state = WaitState(state);
-        Some(Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, capture })
+        let (state, is_on_cpu) = (WaitState(state), flags & ON_CPU != 0);
+        Some(Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, is_on_cpu, capture })
     }
 
     /// Creates the state of a thread that was measured up to `now_ns` by the records of its switches.
     pub(crate) fn of_switches(tid: u32, pid: u32, now_ns: u64, thread: MeasuredThread) -> Self {
-        let (run_delay_ns, arrivals, state) = (0, 0, thread.state);
-        Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, capture: None }
+        let (run_delay_ns, arrivals, state, is_on_cpu) = (0, 0, thread.state, true);
+        Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, is_on_cpu, capture: None }
     }
 
     /// Returns the start and the state of the wait of the thread. None if it runs.
@@ -395,8 +404,17 @@ impl Progress {
             Phase::Attached if !self.state.is_preempted() => Some((since_ns, self.state)),
             // It was woken, and may run by now.
             Phase::Attached if !state.is_preempted() => Some((since_ns, state)),
+            // It was never switched and is on no CPU: it waits for one since then.
+            Phase::Attached | Phase::Created if !self.is_on_cpu => Some((since_ns, state)),
             _ => None,
         }
+    }
+
+    /// Returns the time from which on it waits for a CPU. None if it was not seen to be woken.
+    pub(crate) fn woken_ns(&self) -> Option<u64> {
+        let MeasuredThread { woken_ns, since_ns, .. } = self.thread;
+        let is_blocked = self.wait().is_some_and(|(_, state)| !state.is_preempted());
+        Some(woken_ns).filter(|&woken_ns| is_blocked && woken_ns > since_ns)
     }
 
     /// True if it was blocked, was woken, and does not run yet.
@@ -419,7 +437,11 @@ impl Progress {
         let rest_ns = end_ns - since_ns;
         match self.wait() {
             Some((_, state)) if state.is_preempted() => runnable_ns += rest_ns,
-            Some(_) => blocked_ns += rest_ns,
+            Some(_) => {
+                let woken_ns = self.woken_ns().unwrap_or(end_ns).min(end_ns);
+                blocked_ns += woken_ns - since_ns;
+                runnable_ns += end_ns - woken_ns;
+            }
             None => {
                 let delay_ns = self.run_delay_ns.saturating_sub(self.thread.run_delay_ns);
                 // Once it runs, the kernel's account is that of the last switch.
@@ -467,7 +489,7 @@ mod tests {
 
     fn progress(phase: Phase, state: u32, since_ns: u64) -> Progress {
         let thread = MeasuredThread { begin_ns: 10, since_ns, phase, ..MeasuredThread::default() };
-        let mut words = vec![7 | 5 << 32, u64::from(state), 100, 30, 4];
+        let mut words = vec![7 | 5 << 32, u64::from(state) | u64::from(ON_CPU) << 32, 100, 30, 4];
         words.extend(MeasuredThread { state: WaitState(state), ..thread }.words());
         Progress::read(&mut &bytes(&words)[..]).expect("it is complete")
     }
@@ -485,16 +507,20 @@ mod tests {
 
     #[test]
     fn wait_is_read_in_the_layout_of_the_program() {
-        let raw = bytes(&[100, 350, 50, 2 | 1 << 32 | 2 << 48, 202, 9]);
+        let raw = bytes(&[100, 350, 50, 2 | 1 << 32 | 2 << 48, 202, 9, 77, 0o140_777]);
         let wait = Wait::read(&raw).expect("it is complete");
         assert_eq!((wait.blocked_ns(), wait.runnable_ns), (200, 50));
         assert_eq!((wait.blocked_hits, wait.runnable_hits), (1, 2));
         assert_eq!((wait.place.state.letter(), wait.place.call), ('D', Some((202, 9))));
         assert!(!wait.place.is_of_kernel);
-        let kernel = Wait::read(&bytes(&[0, 1, 0, 2, KERNEL_THREAD, 0])).expect("it is complete");
+        let socket = FileId { inode: 77, kind: Some(libc::S_IFSOCK), is_shown: false };
+        assert_eq!(wait.file, Some(socket));
+        let words = [0, 1, 0, 2, KERNEL_THREAD, 0, 0, 0];
+        let kernel = Wait::read(&bytes(&words)).expect("it is complete");
+        assert_eq!(kernel.file, None);
         assert_eq!((kernel.place.call, kernel.place.is_of_kernel), (None, true));
-        assert_eq!(Wait::read(&raw[..40]), None);
-        let fault = Wait::read(&bytes(&[0, 1, 0, 0, u64::MAX, 0])).expect("it is complete");
+        assert_eq!(Wait::read(&raw[..56]), None);
+        let fault = Wait::read(&bytes(&[0, 1, 0, 0, u64::MAX, 0, 0, 0])).expect("it is complete");
         assert_eq!((fault.place.call, fault.place.state.is_preempted()), (None, true));
     }
 
@@ -542,6 +568,14 @@ mod tests {
         assert_eq!(times(Phase::Attached, 2), (0, 0, 60));
         assert_eq!(times(Phase::Attached, 0), (30, 30, 0), "the delay is that of the kernel");
         assert_eq!(times(Phase::Created, 0), (30, 30, 0));
+        let queued = |phase| Progress { is_on_cpu: false, ..progress(phase, 0, 40) }.times();
+        for phase in [Phase::Attached, Phase::Created] {
+            assert_eq!((queued(phase).runnable_ns, queued(phase).cpu_ns), (60, 0));
+        }
+        let mut woken = progress(Phase::Waits, 1, 40);
+        (woken.thread.woken_ns, woken.state) = (90, WaitState(0));
+        assert_eq!((woken.times().blocked_ns, woken.times().runnable_ns), (50, 10));
+        assert_eq!(woken.woken_ns(), Some(90));
         assert_eq!(progress(Phase::Waits, 1, 40).wait(), Some((40, WaitState(1))));
         assert_eq!(progress(Phase::Runs, 0, 40).wait(), None);
     }
