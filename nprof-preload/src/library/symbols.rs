@@ -71,6 +71,22 @@ struct Search<'a> {
     found: usize,
 }
 
+/// The functions of which a hidden version is the one that programs use, too: libc_malloc_debug.so of glibc 2.34 and
+/// later has no others, with the version that programs refer to. No C library has two versions of these.
+const ALLOCATION: [&CStr; 11] = [
+    c"malloc",
+    c"free",
+    c"calloc",
+    c"realloc",
+    c"reallocarray",
+    c"aligned_alloc",
+    c"memalign",
+    c"posix_memalign",
+    c"valloc",
+    c"pvalloc",
+    c"malloc_usable_size",
+];
+
 /// Returns the address of the definition that the program would use without this library.
 pub(super) fn next(name: &CStr) -> Option<usize> {
     search(name, Scope::AfterThisLibrary)
@@ -277,11 +293,12 @@ impl Tables {
             if symbol.section == 0 || symbol.value == 0 || kind == STT_TLS {
                 return None;
             }
-            if !self.versions.is_null() && *self.versions.add(index as usize) & HIDDEN_VERSION != 0
-            {
+            if CStr::from_ptr(self.strings.add(symbol.name as usize)) != name {
                 return None;
             }
-            if CStr::from_ptr(self.strings.add(symbol.name as usize)) != name {
+            let is_hidden = !self.versions.is_null()
+                && *self.versions.add(index as usize) & HIDDEN_VERSION != 0;
+            if is_hidden && !ALLOCATION.contains(&name) {
                 return None;
             }
             let address = self.base.wrapping_add(symbol.value);

@@ -7,7 +7,7 @@ use std::process::Command;
 use nprof_stream::tables::Tables;
 use nprof_stream::{Mark, Reader, Record, Verdict};
 
-use crate::support::{Directory, record, record_as_other_user_with, stderr};
+use crate::support::{Directory, record, record_as_other_user_with, recorder, stderr};
 use crate::symbols::Symbols;
 
 /// The samples of a function and the functions below it.
@@ -401,6 +401,33 @@ fn descriptors_have_their_files_and_callers() {
     assert_eq!(fd.of("fd.live", "leaks"), Total { samples: 3, weight: 3 });
     let leaked = ("fd.live".to_owned(), "/dev/zero".to_owned());
     assert_eq!(fd.objects.iter().filter(|it| **it == leaked).count(), 3, "{:?}", fd.objects);
+}
+
+#[test]
+fn debugging_allocator_of_the_c_library_still_checks() {
+    let directory = Directory::new("heap-debug");
+    let source = "
+        #include <stdlib.h>
+        int main(void) {
+            volatile char *block = malloc(24);
+            block[24] = 1;
+            void *other = malloc(24);
+            free((void *)block);
+            free(other);
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let checked = |command: &mut Command| {
+        command.envs([("LD_PRELOAD", "libc_malloc_debug.so.0"), ("MALLOC_CHECK_", "3")]);
+        stderr(&command.output().expect("it starts"))
+    };
+    let alone = checked(&mut Command::new(&program));
+    if !alone.contains("invalid pointer") {
+        return eprintln!("SKIPPED: no such allocator: {alone}");
+    }
+    let out = directory.path("out");
+    let recorded = checked(&mut recorder(&["-q", "-e", "heap", "-o", &out, "--", &program]));
+    assert_eq!(recorded, alone);
 }
 
 #[test]
