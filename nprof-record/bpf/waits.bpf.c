@@ -840,8 +840,7 @@ int on_switched_in(u64 *ctx)
 		probe_read_kernel(&wait.argument, sizeof(wait.argument), regs + argument_offset);
 		if (mode == mode_compat && (int)wait.call >= 0)
 			wait.call |= COMPAT_CALL;
-		if (wait.blocked_hits)
-			identify(task, &wait);
+		identify(task, &wait);
 	}
 	if (copied)
 		copy_stack(ctx, tid, regs);
