@@ -37,8 +37,9 @@ const NOTES_MAX_BYTES: u64 = 64 << 10;
 /// The most segments of notes that are searched for that of Go. Linked files have two.
 const NOTES_MAX: usize = 4;
 
-/// The bytes of the function at the entry point (`_start`): it is short assembly without a size.
-const ENTRY_BYTES: u64 = 64;
+/// The bytes of the function at the entry point (`_start`): it is short assembly without a size. The longest known
+/// is that of Free Pascal, 73 bytes.
+const ENTRY_BYTES: u64 = 80;
 
 /// The sections with the table of a Go program; the second is that of PIE up to Go 1.25.
 const GO_TABLES: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
