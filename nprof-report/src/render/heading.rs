@@ -199,8 +199,8 @@ fn meaning(mark: Mark) -> Option<&'static str> {
              --unwind fp"
         }
         Mark::OtherStack => {
-            "the program switched stacks, as the runtime of Go does; the callers on the other stack \
-             are unknown"
+            "the program switched stacks, as the runtime of Go does, or handles a signal on a stack of its \
+             own; the callers on the other stack are unknown"
         }
     })
 }

@@ -101,6 +101,10 @@ impl StackReadRange {
     }
 }
 
+/// The distance from the end of a copy beyond which a word belongs to another stack: the signal handler runs on
+/// that of sigaltstack(2), or the program has switched. Stacks have 8 MiB by default.
+const FRAME_MAX_BYTES: u64 = 8 << 20;
+
 /// The copied part of a user stack: its inner end without holes, and further segments, all copied at
 /// the same instant.
 #[derive(Clone, Debug)]
@@ -154,8 +158,8 @@ impl<'a> StackCopy<'a> {
     /// # Errors
     ///
     /// [`Mark::NoStack`] if nothing was copied, [`Mark::UnwindFailed`] for an address below the stack
-    /// pointer, [`Mark::PageAbsent`] for one that could not be copied, and [`Mark::StackTruncated`]
-    /// for one that was not requested.
+    /// pointer, [`Mark::PageAbsent`] for one that could not be copied, [`Mark::StackTruncated`] for one
+    /// that was not requested, and [`Mark::OtherStack`] for one of another stack.
     #[inline]
     pub fn read(&self, address: u64) -> Result<u64, Mark> {
         // Nothing below the stack pointer outlives a call, so no rule may lead there.
@@ -199,8 +203,11 @@ impl<'a> StackCopy<'a> {
         }
         let (gap_start, gap_end) = self.outer.gap;
         let is_in_gap = address >= gap_start && address < gap_end;
-        if is_in_gap || address >= self.outer.end().max(self.requested_end) {
-            return Err(Mark::StackTruncated);
+        let end = self.outer.end().max(self.requested_end);
+        if is_in_gap || address >= end {
+            // No larger copy would reach it.
+            let is_other = !is_in_gap && address - end > FRAME_MAX_BYTES;
+            return Err(if is_other { Mark::OtherStack } else { Mark::StackTruncated });
         }
         // A word may begin in the last bytes of the copy if it is not aligned.
         let copied_end = self.start.saturating_add(self.inner.len() as u64);
@@ -246,7 +253,7 @@ mod tests {
         assert_eq!(stack.read_range(), StackReadRange { end: 0x1014, gap: (0, 0) });
         assert_eq!(stack.read(0x1014), Err(Mark::StackTruncated), "left out");
         assert_eq!(stack.read(0xff8), Err(Mark::UnwindFailed));
-        assert_eq!(stack.read(u64::MAX - 3), Err(Mark::StackTruncated));
+        assert_eq!(stack.read(u64::MAX - 3), Err(Mark::OtherStack));
         assert_eq!(stack.read(0x9008), Ok(u64::from_le_bytes([3; 8])));
         assert_eq!(stack.read_range(), StackReadRange { end: 0x9010, gap: (0x1014, 0x9008) });
         assert_eq!(stack.read(0x9000), Ok(u64::from_le_bytes([3; 8])));
@@ -264,6 +271,8 @@ mod tests {
         assert_eq!(stack.read(0x4fe8), Err(Mark::PageAbsent));
         assert_eq!(stack.absent(), Some(0x4fe8));
         assert_eq!(stack.read(0x4ff0), Err(Mark::StackTruncated), "not requested");
+        assert_eq!(stack.read(0x4ff0 + FRAME_MAX_BYTES), Err(Mark::StackTruncated));
+        assert_eq!(stack.read(0x5ff0 + FRAME_MAX_BYTES), Err(Mark::OtherStack));
         // The program has copied the pages around a hole.
         let outer = [2u8; 0x20];
         let places = places([(0x3000, 0), (0x5000, 0x10)]);
