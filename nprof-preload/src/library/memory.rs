@@ -208,14 +208,11 @@ pub(super) unsafe extern "C" fn reallocarray(
     size: usize,
     registers: &Registers,
 ) -> *mut c_void {
-    let total = number.checked_mul(size);
-    if let Some(next) = next::reallocarray() {
-        // SAFETY: the caller vouches for the arguments.
-        return reallocate(old, total, registers, || unsafe { next(old, number, size) });
-    }
-    // glibc before 2.26.
-    let (Some(next), Some(total)) = (next::realloc(), total) else { return out_of_memory() };
-    // SAFETY: as above.
+    // Not by the next reallocarray, which calls realloc: the hook of that would take this library for the caller.
+    let (Some(next), Some(total)) = (next::realloc(), number.checked_mul(size)) else {
+        return out_of_memory();
+    };
+    // SAFETY: the caller vouches for the arguments.
     reallocate(old, Some(total), registers, || unsafe { next(old, total) })
 }
 

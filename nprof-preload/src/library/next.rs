@@ -41,7 +41,6 @@ type Text = *const c_char;
 next! {
     calloc(usize, usize) -> Pointer;
     realloc(Pointer, usize) -> Pointer;
-    reallocarray(Pointer, usize, usize) -> Pointer;
     aligned_alloc(usize, usize) -> Pointer;
     memalign(usize, usize) -> Pointer;
     posix_memalign(*mut Pointer, usize, usize) -> c_int;
