@@ -474,3 +474,25 @@ fn ordinary_user_with_a_low_limit_of_locked_memory_records_waits() {
     }
     assert!(output.status.success() && message.contains(" by context switches"), "{message}");
 }
+
+#[test]
+fn first_thread_that_has_exited_is_one_task() {
+    let source = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        static void *goes_on(void *none) {
+            for (int i = 0; i < 300; i++) usleep(1000);
+            exit(0);
+            return none;
+        }
+        int main(void) {
+            pthread_t thread;
+            pthread_create(&thread, 0, goes_on, 0);
+            pthread_exit(0);
+        }"#;
+    let Some(recording) = recorded("switches-leader", source, &["-e", "wall"]) else { return };
+    assert_eq!(recording.lives.len(), 2, "each switch defined the first thread again");
+    assert_eq!(recording.times.len(), 2);
+    recording.assert_books_close();
+}

@@ -45,8 +45,9 @@ impl<S: Sink> Converter<S> {
 
     /// Adds a thread that is known since `time_ns`, and its process, as /proc describes them now.
     pub(super) fn add_known_thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
-        // The first thread comes first: others refer to it as their parent.
-        for tid in [pid, tid] {
+        // The first thread comes first: others refer to it as their parent. It may have exited before them.
+        let is_known = self.tree.task(tid).is_some() || self.tree.has_process(pid);
+        for tid in [pid, tid].into_iter().skip(usize::from(is_known && tid != pid)) {
             if self.tree.task(tid).is_none() {
                 let found = procfs::thread_info(pid, tid);
                 let now_ns = sys::monotonic_ns();

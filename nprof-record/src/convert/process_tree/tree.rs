@@ -184,6 +184,11 @@ impl ProcessTree {
         }
     }
 
+    /// True if a process has threads in the tree.
+    pub(crate) fn has_process(&self, pid: u32) -> bool {
+        self.processes.contains_key(&pid)
+    }
+
     /// True if the mappings of a process are still to be read from /proc.
     pub(crate) fn needs_maps(&self, pid: u32) -> bool {
         self.processes.get(&pid).is_some_and(|process| process.maps_known_until_ns == NEVER_READ)
