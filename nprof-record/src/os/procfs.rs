@@ -361,6 +361,13 @@ pub(crate) fn state_letter(tid: u32) -> Option<u8> {
     line.get(after).copied()
 }
 
+/// Returns the CPU time of a thread in ns, up to its last switch or tick. None if it has exited, or without
+/// CONFIG_SCHED_INFO.
+pub(crate) fn run_ns(tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// Reads the line of a thread. None if it has exited.
 fn thread_stat(tid: u32, line: &mut [u8]) -> Option<&[u8]> {
     // For /proc/TID/stat the kernel would add up the times of all threads of the process.
@@ -470,6 +477,7 @@ mod tests {
         assert!(thread_info(pid, pid).is_some_and(|it| !it.comm.is_empty() && it.parent > 0));
         assert!(thread_count(pid) >= 1);
         assert!(pid_max().is_some_and(|max| max > pid));
+        assert!(run_ns(pid).is_some() && run_ns(u32::MAX).is_none());
         assert!(maps(pid).is_some_and(|text| !text.is_empty()));
         assert_eq!(process_of(u32::MAX), None);
         assert_eq!((living_thread(pid), living_thread(u32::MAX)), (Some(pid), None));

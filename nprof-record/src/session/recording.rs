@@ -258,7 +258,11 @@ impl Recording {
     /// Returns the state at `now_ns` of the threads that are measured by their switches. Their stacks are
     /// known from peeks.
     fn switched_threads(&mut self, now_ns: u64, shortest_ns: u64) -> Vec<WaitingThread> {
-        let threads = self.converter.switched_threads(now_ns, shortest_ns).into_iter();
+        let has_not_run = |tid| match &self.waits {
+            Some(WaitMeter::Switches(tracer)) => tracer.borrow().has_not_run(tid),
+            _ => false,
+        };
+        let threads = self.converter.switched_threads(now_ns, shortest_ns, has_not_run).into_iter();
         threads.map(|progress| WaitingThread { progress, stack: StackBytes::default() }).collect()
     }
 

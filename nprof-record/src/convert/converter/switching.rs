@@ -165,14 +165,21 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Returns the state at `now_ns` of the threads that are measured by their switches, and prepares
-    /// those that wait since `shortest_ns` for [`Self::write_ongoing`].
-    pub(crate) fn switched_threads(&mut self, now_ns: u64, shortest_ns: u64) -> Vec<Progress> {
+    /// those that wait since `shortest_ns` for [`Self::write_ongoing`]. `has_not_run` is true for a thread
+    /// that has got no CPU since the start.
+    pub(crate) fn switched_threads(
+        &mut self,
+        now_ns: u64,
+        shortest_ns: u64,
+        has_not_run: impl Fn(u32) -> bool,
+    ) -> Vec<Progress> {
         let Some(switches) = self.waiting.as_ref().and_then(|state| state.switches.as_ref()) else {
             return Vec::new();
         };
         let tree = &self.tree;
-        let threads = switches.progress(now_ns, |tid| Some(tree.task(tid)?.pid));
-        for thread in &threads {
+        let mut threads = switches.progress(now_ns, |tid| Some(tree.task(tid)?.pid));
+        for thread in &mut threads {
+            thread.note_idle(&has_not_run);
             let Some((since_ns, wait_state)) = thread.wait() else { continue };
             if now_ns.saturating_sub(since_ns) <= shortest_ns {
                 continue;

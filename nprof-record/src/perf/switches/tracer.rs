@@ -111,6 +111,8 @@ pub(crate) struct SwitchTracer {
     gap_ns: u64,
     /// The threads that existed at the start, and have no record yet.
     existing: FxHashSet<u32>,
+    /// The CPU times of those that could run at the start, in ns: one may wait for a CPU all the time.
+    could_run: FxHashMap<u32, u64>,
     begin_ns: u64,
     /// The recorded threads; `None` if all threads with records are.
     followed: Option<FxHashSet<u32>>,
@@ -156,6 +158,7 @@ impl SwitchTracer {
             event,
             gap_ns: period_ns.clamp(GAP_MIN_NS, GAP_MAX_NS),
             existing: FxHashSet::default(),
+            could_run: FxHashMap::default(),
             begin_ns: u64::MAX,
             followed: (common.open_mode == OpenMode::System).then(FxHashSet::default),
             blocked: FxHashMap::default(),
@@ -249,6 +252,12 @@ impl SwitchTracer {
         self.existing.extend(threads);
     }
 
+    /// True if a thread could run at the start and has got no CPU since.
+    pub(crate) fn has_not_run(&self, tid: u32) -> bool {
+        let before = self.could_run.get(&tid);
+        before.is_some_and(|&before_ns| procfs::run_ns(tid) == Some(before_ns))
+    }
+
     /// Enables the events.
     ///
     /// # Errors
@@ -307,7 +316,11 @@ impl SwitchTracer {
             if let Some(letter) = state
                 && self.existing.contains(&tid)
             {
-                self.add_existing(tid, tid, WaitState::of_letter(letter));
+                let state = WaitState::of_letter(letter);
+                if let Some(run_ns) = procfs::run_ns(tid).filter(|_| state.is_preempted()) {
+                    self.could_run.insert(tid, run_ns);
+                }
+                self.add_existing(tid, tid, state);
             }
         }
         self.existing.clear();

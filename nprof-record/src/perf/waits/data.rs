@@ -395,6 +395,15 @@ impl Progress {
         Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, is_on_cpu, capture: None }
     }
 
+    /// Notes that it waits for a CPU if it ran at the start, was not switched since, and `has_not_run` is true
+    /// for it.
+    pub(crate) fn note_idle(&mut self, has_not_run: impl FnOnce(u32) -> bool) {
+        let MeasuredThread { phase, begin_ns, since_ns, .. } = self.thread;
+        if phase == Phase::Runs && since_ns == begin_ns && has_not_run(self.tid) {
+            self.thread.phase = Phase::Waits;
+        }
+    }
+
     /// Returns the start and the state of the wait of the thread. None if it runs.
     pub(crate) fn wait(&self) -> Option<(u64, WaitState)> {
         let MeasuredThread { phase, since_ns, state, .. } = self.thread;
@@ -572,6 +581,13 @@ mod tests {
         for phase in [Phase::Attached, Phase::Created] {
             assert_eq!((queued(phase).runnable_ns, queued(phase).cpu_ns), (60, 0));
         }
+        let idle = |since_ns, has_not_run| {
+            let mut thread = progress(Phase::Runs, 0, since_ns);
+            thread.note_idle(|_| has_not_run);
+            thread.times().runnable_ns
+        };
+        assert_eq!(idle(10, true), 90);
+        assert_eq!((idle(10, false), idle(40, true)), (30, 30), "it has run");
         let mut woken = progress(Phase::Waits, 1, 40);
         (woken.thread.woken_ns, woken.state) = (90, WaitState(0));
         assert_eq!((woken.times().blocked_ns, woken.times().runnable_ns), (50, 10));
