@@ -927,15 +927,12 @@ struct progress {
 	u32 tid;
 	u32 tgid;
 	u32 state;
-	u32 flags;
+	u32 has_stack;
 	u64 now;
 	u64 run_delay;
 	u64 arrivals;  // how often it was switched in
 	struct thread thread;
 };
-
-// Of `progress`: registers and stack follow, and the thread is on a CPU.
-enum { HAS_STACK = 1, ON_CPU = 2 };
 
 #define REGISTER_BYTES 288  // room for `register_bytes` on every architecture
 #define KERNEL_FRAMES 64
@@ -1001,7 +998,7 @@ int on_task(struct bpf_iter__task *ctx)
 	struct thread *thread;
 	struct capture *capture;
 	u64 *shortest, *edge, arrivals;
-	u32 tid, first = 0, is_new, is_waiting, has_stack, size = register_bytes;
+	u32 tid, first = 0, is_new, is_waiting, size = register_bytes;
 	int is_running;
 	long bytes;
 
@@ -1022,9 +1019,19 @@ int on_task(struct bpf_iter__task *ctx)
 		found.begin = found.since = ktime_get_ns();
 		found.run_delay = task->sched_info.run_delay;
 		// One that is about to wait, or to find that it need not, counts as running.
-		found.state = is_on_cpu(task) ? 0 : task->__state;
+		is_running = is_on_cpu(task);
+		found.state = is_running ? 0 : task->__state;
+		// It waits for a CPU. If it gets none before the end, the kernel's account does not show it.
+		if (!is_running && !found.state)
+			found.phase = WAITS;
 		// It may run on another CPU, and be switched from now on.
 		add_thread(tid, &found);
+		// No program has seen that it got one in between.
+		if (found.phase == WAITS && is_on_cpu(task)) {
+			thread = find(tid);
+			if (thread)
+				__sync_bool_compare_and_swap(&thread->phase, WAITS, RUNS);
+		}
 		// Its last switch may have been before.
 		if (*(volatile int *)&task->exit_state)
 			forget(tid);
@@ -1077,21 +1084,17 @@ int on_task(struct bpf_iter__task *ctx)
 	capture->progress.now = ktime_get_ns();
 	if (capture->progress.thread.phase == CLOSED)
 		capture->progress.thread.phase = WAITS;
-	is_running = is_on_cpu(task);
-	// A thread that was not switched since it was found, and is on no CPU, has been on none: it waits for one.
 	is_waiting = capture->progress.thread.phase == WAITS
-		     || (capture->progress.thread.phase == ATTACHED
-			 && (capture->progress.state != 0 || !is_running));
+		     || (capture->progress.thread.phase == ATTACHED && capture->progress.state != 0);
 	// It has been woken since: its stack would be another one than that of the wait.
-	if (is_running
+	if (is_on_cpu(task)
 	    || (capture->progress.state
 		&& capture->progress.run_delay != capture->progress.thread.run_delay))
 		is_waiting = 0;
-	has_stack = is_waiting
+	capture->progress.has_stack = is_waiting
 		&& capture->progress.thread.captured != capture->progress.thread.since
 		&& capture->progress.now - capture->progress.thread.since >= *shortest;
-	capture->progress.flags = (has_stack ? HAS_STACK : 0) | (is_running ? ON_CPU : 0);
-	if (!has_stack) {
+	if (!capture->progress.has_stack) {
 		seq_write(seq, &capture->progress, sizeof(capture->progress));
 		return 0;
 	}
@@ -1103,7 +1106,7 @@ int on_task(struct bpf_iter__task *ctx)
 	// It has run since: its stack is that of a later wait. Its account of waits for a CPU may be the same:
 	// the scheduler does not read its clock again if a wake-up has requested the switch.
 	if (*(volatile u64 *)&task->sched_info.pcount != arrivals) {
-		capture->progress.flags &= ~HAS_STACK;
+		capture->progress.has_stack = 0;
 		seq_write(seq, &capture->progress, sizeof(capture->progress));
 		return 0;
 	}

@@ -10,10 +10,6 @@ use crate::os::procfs::ThreadNames;
 /// The room for `struct pt_regs` in a capture, which is the same on all architectures.
 const REGISTER_BYTES: usize = 288;
 
-/// Flags of `struct progress`.
-const HAS_STACK: u32 = 1;
-const ON_CPU: u32 = 2;
-
 /// The most frames of a kernel stack in a capture.
 const KERNEL_FRAMES: usize = 64;
 
@@ -305,8 +301,6 @@ pub(crate) struct Progress {
     thread: MeasuredThread,
     /// Its state now.
     state: WaitState,
-    /// True if it may be on a CPU now.
-    is_on_cpu: bool,
     /// Its stack, once for each wait.
     pub(crate) capture: Option<Capture>,
 }
@@ -369,10 +363,10 @@ impl Progress {
     pub(crate) fn read(bytes: &mut &[u8]) -> Option<Self> {
         let mut fields = words(bytes.get(..PROGRESS_BYTES)?);
         let (tid, pid) = halves(fields.next()?);
-        let (state, flags) = halves(fields.next()?);
+        let (state, has_stack) = halves(fields.next()?);
         let (now_ns, run_delay_ns, arrivals) = (fields.next()?, fields.next()?, fields.next()?);
         let thread = MeasuredThread::read(fields)?;
-        let size = if flags & HAS_STACK == 0 { PROGRESS_BYTES } else { CAPTURE_BYTES };
+        let size = if has_stack == 0 { PROGRESS_BYTES } else { CAPTURE_BYTES };
         let (own, rest) = bytes.split_at_checked(size)?;
         let capture = match own[PROGRESS_BYTES..].split_at_checked(REGISTER_BYTES) {
             Some((registers, stack)) => {
@@ -385,14 +379,14 @@ impl Progress {
             None => None,
         };
         *bytes = rest;
-        let (state, is_on_cpu) = (WaitState(state), flags & ON_CPU != 0);
-        Some(Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, is_on_cpu, capture })
+        let state = WaitState(state);
+        Some(Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, capture })
     }
 
     /// Creates the state of a thread that was measured up to `now_ns` by the records of its switches.
     pub(crate) fn of_switches(tid: u32, pid: u32, now_ns: u64, thread: MeasuredThread) -> Self {
-        let (run_delay_ns, arrivals, state, is_on_cpu) = (0, 0, thread.state, true);
-        Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, is_on_cpu, capture: None }
+        let (run_delay_ns, arrivals, state) = (0, 0, thread.state);
+        Self { tid, pid, now_ns, run_delay_ns, arrivals, thread, state, capture: None }
     }
 
     /// Notes that it waits for a CPU if it ran at the start, was not switched since, and `has_not_run` is true
@@ -413,8 +407,8 @@ impl Progress {
             Phase::Attached if !self.state.is_preempted() => Some((since_ns, self.state)),
             // It was woken, and may run by now.
             Phase::Attached if !state.is_preempted() => Some((since_ns, state)),
-            // It was never switched and is on no CPU: it waits for one since then.
-            Phase::Attached | Phase::Created if !self.is_on_cpu => Some((since_ns, state)),
+            // It has not got its first CPU.
+            Phase::Created if self.arrivals == 0 => Some((since_ns, state)),
             _ => None,
         }
     }
@@ -498,7 +492,7 @@ mod tests {
 
     fn progress(phase: Phase, state: u32, since_ns: u64) -> Progress {
         let thread = MeasuredThread { begin_ns: 10, since_ns, phase, ..MeasuredThread::default() };
-        let mut words = vec![7 | 5 << 32, u64::from(state) | u64::from(ON_CPU) << 32, 100, 30, 4];
+        let mut words = vec![7 | 5 << 32, u64::from(state), 100, 30, 4];
         words.extend(MeasuredThread { state: WaitState(state), ..thread }.words());
         Progress::read(&mut &bytes(&words)[..]).expect("it is complete")
     }
@@ -577,10 +571,8 @@ mod tests {
         assert_eq!(times(Phase::Attached, 2), (0, 0, 60));
         assert_eq!(times(Phase::Attached, 0), (30, 30, 0), "the delay is that of the kernel");
         assert_eq!(times(Phase::Created, 0), (30, 30, 0));
-        let queued = |phase| Progress { is_on_cpu: false, ..progress(phase, 0, 40) }.times();
-        for phase in [Phase::Attached, Phase::Created] {
-            assert_eq!((queued(phase).runnable_ns, queued(phase).cpu_ns), (60, 0));
-        }
+        let new = Progress { arrivals: 0, ..progress(Phase::Created, 0, 40) }.times();
+        assert_eq!((new.runnable_ns, new.cpu_ns), (60, 0));
         let idle = |since_ns, has_not_run| {
             let mut thread = progress(Phase::Runs, 0, since_ns);
             thread.note_idle(|_| has_not_run);
