@@ -458,9 +458,10 @@ fn wake_ups_need_bpf() {
 fn ordinary_user_with_a_low_limit_of_locked_memory_records_waits() {
     let directory = Directory::new("switches-memlock");
     let file = directory.path("nprof");
-    // The rings of switches alone took all memory that the kernel lets each user lock beyond the limit.
+    // The rings of switches alone took all memory that the kernel lets each user lock beyond the limit. A user
+    // of its own: those of other tests are recorded at the same time.
     let script = format!(
-        "ulimit -l 0; exec setpriv --reuid=65534 --regid=65534 --clear-groups -- \
+        "ulimit -l 0; exec setpriv --reuid=65432 --regid=65534 --clear-groups -- \
                           {} -e wait -o {file} -- sleep 0.2",
         directory.path("nprof-record")
     );
