@@ -97,7 +97,7 @@ fn follow(
     for _ in 0..PASSES_MAX {
         let Some(processes) = existing.processes() else {
             let list = || [others(), existing.list()].concat();
-            return follow_all(list, |threads| tracer.follow(threads));
+            return follow_all(list, |threads| tracer.follow(&threads));
         };
         // The kernel knows their threads: to list them takes 2 us for each.
         if tracer.follow_processes(&[others(), processes].concat())? == 0 {

@@ -525,8 +525,8 @@ pub(super) fn object(
         Some(WaitObject::Descriptor(descriptor)) => {
             let mut text = format!("fd:{descriptor}").into_bytes();
             // A thread may have its own descriptors, and the first one may have exited.
-            let link = link_of(id.tid, descriptor, file);
-            if let Some(link) = link.or_else(|| link_of(id.pid, descriptor, file)) {
+            let mut tables = [id.tid, id.pid].into_iter().skip(usize::from(id.tid == id.pid));
+            if let Some(link) = tables.find_map(|task| link_of(task, descriptor, file)) {
                 text.push(b'=');
                 text.extend(sockets.name(id.pid, &link).unwrap_or(link));
             }

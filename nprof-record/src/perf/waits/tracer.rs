@@ -344,10 +344,7 @@ impl WaitTracer {
     ///
     /// bpf(2), if there are too many threads.
     pub(crate) fn follow_processes(&self, threads: &[u32]) -> anyhow::Result<usize> {
-        let thread = MeasuredThread { phase: Phase::Found, ..MeasuredThread::default() };
-        for &tid in threads {
-            self.insert(tid, &thread)?;
-        }
+        self.insert_found(threads)?;
         let added = self.visit(Visit::Follows)?.len() / size_of::<u32>();
         self.forget_exited()?;
         Ok(added)
@@ -359,12 +356,8 @@ impl WaitTracer {
     /// # Errors
     ///
     /// bpf(2), if there are too many threads.
-    pub(crate) fn follow(&self, threads: Vec<u32>) -> anyhow::Result<usize> {
-        let thread = MeasuredThread { phase: Phase::Found, ..MeasuredThread::default() };
-        let mut added = 0;
-        for tid in threads {
-            added += usize::from(self.insert(tid, &thread)?);
-        }
+    pub(crate) fn follow(&self, threads: &[u32]) -> anyhow::Result<usize> {
+        let added = self.insert_found(threads)?;
         if added == 0 {
             return Ok(0);
         }
@@ -386,6 +379,17 @@ impl WaitTracer {
         })?;
         exited.iter().for_each(|tid| self.threads.remove(tid));
         Ok(exited.len())
+    }
+
+    /// Adds existing threads, which are measured once the program for the iterator has seen them. Returns
+    /// the number of those that `threads` did not have.
+    fn insert_found(&self, threads: &[u32]) -> anyhow::Result<usize> {
+        let thread = MeasuredThread { phase: Phase::Found, ..MeasuredThread::default() };
+        let mut added = 0;
+        for &tid in threads {
+            added += usize::from(self.insert(tid, &thread)?);
+        }
+        Ok(added)
     }
 
     /// Adds a thread. Returns false if `threads` has it already.
@@ -512,8 +516,8 @@ mod tests {
         ended.wait().expect("it ends");
         let own = std::process::id();
         // Without the program for exits, which would hide an entry that stays.
-        assert_eq!(tracer.follow(vec![own, ended.id()]).expect("bpf(2)"), 1);
-        assert_eq!(tracer.follow(vec![own]).expect("bpf(2)"), 0, "it is followed");
+        assert_eq!(tracer.follow(&[own, ended.id()]).expect("bpf(2)"), 1);
+        assert_eq!(tracer.follow(&[own]).expect("bpf(2)"), 0, "it is followed");
         assert_eq!(tracer.threads.get(&own.to_ne_bytes()), None, "it has a place");
         let has =
             |tid: u32| has_place(&tracer, tid) || tracer.threads.get(&tid.to_ne_bytes()).is_some();
@@ -553,7 +557,7 @@ mod tests {
             .flat_map(|it| it.to_ne_bytes())
             .collect();
         tracer.places.set(&(own % PLACES).to_ne_bytes(), &place).expect("bpf(2)");
-        assert_eq!(tracer.follow(vec![own]).expect("bpf(2)"), 1);
+        assert_eq!(tracer.follow(&[own]).expect("bpf(2)"), 1);
         assert!(!has_place(&tracer, own));
         let progress = tracer.progress().expect("bpf(2)");
         assert_eq!(progress.iter().filter(|thread| thread.tid == own).count(), 1);
