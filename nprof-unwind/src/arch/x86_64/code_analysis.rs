@@ -14,9 +14,7 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
-};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
 use nprof_object::ImageAddress;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
@@ -53,8 +51,10 @@ const NO_RETURN_MAX: u32 = 64;
 /// The most paths that wait to be followed; more are dropped.
 const PENDING_MAX: usize = 512;
 
-/// Bytes of a direct call (`e8`).
+/// Bytes of a direct call (`e8`), and of the longest call without prefixes (`ff /2` with an SIB byte and four
+/// bytes of displacement).
 const CALL_BYTES: u64 = 5;
+const CALL_MAX_BYTES: usize = 7;
 
 /// The alignment of functions by compilers.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -410,25 +410,36 @@ fn is_trap_or_padding(program: &mut impl CodeBytes, at: ImageAddress) -> bool {
         })
 }
 
-/// Returns the call that ends at the end of these bytes.
+/// Returns the call that ends at the end of these bytes. Prefixes change no length, so a call is one
+/// without them too. Not decoded: every stack needs this, and the decoder builds its tables first, which
+/// takes a millisecond.
 pub(crate) fn call_before(bytes: &[u8]) -> Option<Call> {
-    // The opcodes of all calls. Without one, as for most values that are no return address, the decoder
-    // need not build its tables, which takes half a millisecond.
-    let last = &bytes[bytes.len().saturating_sub(8)..];
-    if !last.iter().any(|byte| matches!(byte, 0xe8 | 0xff)) {
-        return None;
-    }
-    // The shortest is `call *%rax`; with prefixes a call has at most 8 bytes.
-    (2..=bytes.len().min(8)).find_map(|length| {
-        let code = &bytes[bytes.len() - length..];
-        let instruction = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).decode();
-        match instruction.flow_control() {
-            _ if instruction.is_invalid() || instruction.len() != length => None,
-            FlowControl::IndirectCall => Some(Call::Indirect),
-            FlowControl::Call => target(&instruction).map(|_| Call::Direct),
-            _ => None,
+    (2..=bytes.len().min(CALL_MAX_BYTES)).find_map(|length| match bytes[bytes.len() - length..] {
+        [0xe8, ..] if length as u64 == CALL_BYTES => Some(Call::Direct),
+        [0xff, modrm, ref rest @ ..] if length == indirect_call_bytes(modrm, rest) => {
+            Some(Call::Indirect)
         }
+        _ => None,
     })
+}
+
+/// Returns the bytes of a call (`ff /2`) with a ModRM byte and what follows it; 0 if it is no call. Intel SDM,
+/// volume 2, 2.1.5, tables 2-2 and 2-3.
+fn indirect_call_bytes(modrm: u8, rest: &[u8]) -> usize {
+    let (mode, operation, base) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
+    if operation != 2 {
+        return 0;
+    }
+    // In memory, base 4 stands for an SIB byte, which names the base then.
+    let has_sib = mode != 3 && base == 4;
+    let base = if has_sib { rest.first().map_or(base, |sib| sib & 7) } else { base };
+    let displacement = match mode {
+        0 if base == 5 => 4,
+        1 => 1,
+        2 => 4,
+        _ => 0,
+    };
+    2 + usize::from(has_sib) + displacement
 }
 
 /// True if the code does nothing but end the thread. The start function of a thread returns to such

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use iced_x86::{Decoder, DecoderOptions};
+
 use super::*;
 use crate::arch;
 use crate::arch::code_bytes::{Bytes, INSTRUCTION_MAX};
@@ -342,6 +344,41 @@ fn call_is_recognized_by_its_last_bytes() {
     for code in [&[0x90; 8][..], &[0x0f, 0x05], &[0xff, 0xe0], &[0xc3], &[], &[0xe8, 1, 2, 3]] {
         assert_eq!(call_before(code), None, "{code:x?}");
     }
+}
+
+#[test]
+fn calls_before_an_address_are_those_of_the_decoder() {
+    const PREFIXES: [u8; 4] = [0x41, 0x67, 0x2e, 0x3e];
+    let decoded = |bytes: &[u8]| {
+        (2..=bytes.len()).find_map(|length| {
+            let code = &bytes[bytes.len() - length..];
+            let instruction = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).decode();
+            match instruction.flow_control() {
+                _ if instruction.is_invalid() || instruction.len() != length => None,
+                FlowControl::IndirectCall if !instruction.is_call_far_indirect() => {
+                    Some(Call::Indirect)
+                }
+                FlowControl::Call if instruction.is_call_near() => Some(Call::Direct),
+                _ => None,
+            }
+        })
+    };
+    let mut found = 0;
+    // All ModRM and SIB bytes at all lengths, with prefixes and as the end of other bytes.
+    for (opcode, modrm) in [0xe8, 0xff].into_iter().flat_map(|it| (0..=255).map(move |to| (it, to)))
+    {
+        for sib in 0..=255 {
+            for length in 2..=8 {
+                let mut bytes =
+                    [&[PREFIXES[length % 4]][..], &[opcode, modrm, sib, 0, 0, 0, 0, 0]].concat();
+                bytes.truncate(1 + length);
+                let call = call_before(&bytes);
+                assert_eq!(call, decoded(&bytes), "{bytes:x?}");
+                found += u32::from(call.is_some());
+            }
+        }
+    }
+    assert!(found > 10_000, "{found}");
 }
 
 #[test]
