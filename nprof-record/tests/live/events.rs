@@ -541,6 +541,8 @@ fn samples_of_events_that_another_recorder_has_too_keep_their_event() {
                     assert_eq!(Some(sample.weight), period, "{file}");
                 }
                 Record::Sample(sample) => faults += sample.weight,
+                // The stacks of 500 faults nearly fill a ring: a recorder that gets no CPU loses some.
+                Record::Lost(lost) if lost.event.0 == 2 => faults += lost.count + lost.others(),
                 _ => {}
             }
         }
