@@ -30,6 +30,8 @@ pub(crate) struct CachedRule {
     pub(crate) batch: u64,
 }
 
+const _: () = assert!(size_of::<Option<CachedRule>>() == 64);
+
 /// The rules, by a hash; one replaces another. Empty before the first.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCache(Vec<Option<CachedRule>>);

@@ -15,6 +15,7 @@ use nprof_stream::ImageKind;
 use nprof_unwind::arch::Machine;
 use nprof_unwind::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use nprof_unwind::image::code_bytes::{CallBefore, CodeCache};
+use nprof_unwind::image::code_pages::CodeSource;
 use nprof_unwind::unwind::{FrameAddress, UnwindInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -23,6 +24,7 @@ use crate::image::key::{ImageIndex, ImageKey};
 use crate::image::mapped_file::FileVersion;
 use crate::os::code_mapping::{Identity, Mmap};
 use crate::os::task_serial::{ProcessId, TaskSerial};
+use code_files::CodeFiles;
 use opened::{Backing, Image, TableState};
 
 /// The most files held open for unwind tables that have not been read.
@@ -72,12 +74,14 @@ pub(crate) struct ImageTable {
     uses: u64,
     /// The number of ended batches of samples.
     batch: u64,
+    code_files: CodeFiles,
 }
 
 impl ImageTable {
     /// Ends a batch of samples.
     pub(crate) fn end_batch(&mut self) {
         self.batch += 1;
+        self.code_files.close();
     }
 
     /// Returns the number of ended batches of samples.
@@ -243,6 +247,7 @@ impl ImageTable {
     pub(crate) fn begin_epoch(&mut self, mapped: impl Iterator<Item = ImageIndex>) {
         let mapped: FxHashSet<_> = mapped.collect();
         self.new = 0;
+        self.code_files.close();
         let (images, free) = (&mut self.images, &mut self.free);
         self.by_identity.retain(|_, &mut index| {
             let is_kept = mapped.contains(&index);
@@ -337,9 +342,10 @@ impl ImageTable {
         }
         let Some(lookup) = image.image_address(offset) else { return AnalyzedRule::Unknown };
         let at = lookup.wrapping_add(after_lookup);
-        let rule = image
-            .with_code(self.batch, |code, source| code.analyze(at, address.is_return(), source));
-        if image.memory_of().is_some() {
+        let is_memory = image.memory_of().is_some();
+        let rule =
+            self.with_code(index, |code, source| code.analyze(at, address.is_return(), source));
+        if is_memory {
             self.count(index);
         }
         rule.unwrap_or(AnalyzedRule::Unknown)
@@ -358,7 +364,7 @@ impl ImageTable {
         let image = &mut self.images[index as usize];
         let call_end = image.image_address(call)?.wrapping_add(1);
         let at = image.image_address(offset)?.wrapping_add(after_lookup);
-        image.with_code(self.batch, |code, source| code.rule_since_call(call_end, at, source))?
+        self.with_code(index, |code, source| code.rule_since_call(call_end, at, source))?
     }
 
     /// Returns the rules at a frame's address by the code before it; `offset` is that of its address
@@ -373,8 +379,7 @@ impl ImageTable {
         let image = &mut self.images[index as usize];
         let Some(lookup) = image.image_address(offset) else { return Rc::default() };
         let at = lookup.wrapping_add(after_lookup);
-        let rules =
-            image.with_code(self.batch, |code, source| code.rules_since_prologues(at, source));
+        let rules = self.with_code(index, |code, source| code.rules_since_prologues(at, source));
         rules.unwrap_or_default()
     }
 
@@ -382,8 +387,7 @@ impl ImageTable {
     pub(crate) fn has_changed(&mut self, index: ImageIndex, offset: ImageOffset) -> bool {
         let image = &mut self.images[index as usize];
         let Some(address) = image.image_address(offset) else { return false };
-        let has_changed =
-            image.with_code(self.batch, |code, source| code.has_changed(address, source));
+        let has_changed = self.with_code(index, |code, source| code.has_changed(address, source));
         has_changed.unwrap_or(false)
     }
 
@@ -401,16 +405,27 @@ impl ImageTable {
         };
         let image = &mut self.images[index as usize];
         let frame = image.image_address(offset).and_then(|address| {
-            image.with_code(self.batch, |code, source| code.generated_frame(address, source))
+            self.with_code(index, |code, source| code.generated_frame(address, source))
         });
         frame.unwrap_or(of_file)
+    }
+
+    /// Calls a function with the cache of the code of an image and the source of more. None without ELF
+    /// headers.
+    fn with_code<T>(
+        &mut self,
+        index: ImageIndex,
+        use_code: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> T,
+    ) -> Option<T> {
+        let image = &mut self.images[index as usize];
+        image.with_code(self.batch, |open| self.code_files.file(index, open), use_code)
     }
 
     /// True if a call ends after the byte at an offset. None if the code cannot be read.
     pub(crate) fn is_after_call(&mut self, index: ImageIndex, offset: ImageOffset) -> Option<bool> {
         let image = &mut self.images[index as usize];
         let address = image.image_address(offset)?.wrapping_add(1);
-        match image.with_code(self.batch, |code, source| code.call_before(address, source))? {
+        match self.with_code(index, |code, source| code.call_before(address, source))? {
             CallBefore::Unreadable => None,
             CallBefore::NoCall => Some(false),
             CallBefore::Call(_) => Some(true),
@@ -441,6 +456,7 @@ impl ImageTable {
     }
 }
 
+mod code_files;
 mod opened;
 #[cfg(test)]
 mod tests;

@@ -121,7 +121,7 @@ impl Machine {
     /// Returns the lengths of call instructions, longest first.
     pub(crate) fn call_lengths(self) -> impl Iterator<Item = usize> {
         let (shortest, longest) = match self {
-            Self::X86_64 => (2, 8),
+            Self::X86_64 => (2, x86_64::code_analysis::CALL_MAX_BYTES),
             Self::Aarch64 => (4, 4),
         };
         (shortest..=longest).rev()

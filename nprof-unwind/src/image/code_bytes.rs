@@ -3,6 +3,7 @@
 //! Memory is bounded. A process can change code in its memory, so that the results there are dropped
 //! when its pages have changed.
 
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use nprof_object::ImageAddress;
@@ -238,7 +239,7 @@ impl Reader<'_, '_> {
         // The longest first. At the start of the code there are fewer bytes before the address.
         for length in machine.call_lengths() {
             let Some(start) = address.0.checked_sub(length as u64) else { continue };
-            let code = self.code(ImageAddress(start));
+            let code = self.code_of(ImageAddress(start), length);
             let Some(code) = code.bytes[..code.length].get(..length) else { continue };
             let call = machine.call_before(code);
             return match call {
@@ -254,6 +255,24 @@ impl Reader<'_, '_> {
         } else {
             CallBefore::Unreadable
         }
+    }
+
+    /// Returns `length` bytes of code, or more. Of a page that is not cached it reads no more: return
+    /// addresses of a large program are on many pages, and each is looked up once.
+    fn code_of(&mut self, address: ImageAddress, length: usize) -> Bytes {
+        if let Some((offset, left)) = self.source.place(address)
+            && left >= length as u64
+            && !self.pages.has(offset, self.source)
+            && let CodeSource::File { open, .. } = self.source
+            && let Some(file) = self.file.get(*open)
+        {
+            let mut code = Bytes::default();
+            if file.read_exact_at(&mut code.bytes[..length], offset).is_ok() {
+                code.length = length;
+                return code;
+            }
+        }
+        self.code(address)
     }
 
     /// True if methods return to an address of the interpreter without a call before it.
@@ -348,7 +367,7 @@ mod tests {
         let opened = Cell::new(0);
         let open = || {
             opened.set(opened.get() + 1);
-            file.try_clone().ok()
+            file.try_clone().ok().map(Rc::new)
         };
         let mut code = CodeCache::default();
         let mut source = CodeSource::File { elf: &elf, open: &open, tables: None };
@@ -455,10 +474,14 @@ mod tests {
     #[test]
     fn call_across_pages_is_recognized() {
         let (file, elf, address) = own(|before, _| before[before.len() - 5] == 0xe8);
-        let open = || file.try_clone().ok();
+        let open = || file.try_clone().ok().map(Rc::new);
         let mut source = CodeSource::File { elf: &elf, open: &open, tables: None };
         let mut code = CodeCache::default();
         assert!(matches!(code.call_before(address, &mut source), CallBefore::Call(_)));
+        assert_eq!(code.pages.bytes(), 0, "only the call is read");
+        code.analyze(address, true, &mut source);
+        code.calls.clear();
+        assert!(code.pages.bytes() > 0, "the pages are cached");
         assert!(matches!(code.call_before(address, &mut source), CallBefore::Call(_)));
         assert_eq!(
             code.call_before(ImageAddress(0), &mut source),

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 
 use nprof_object::ImageAddress;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -32,8 +33,8 @@ pub enum CodeSource<'a> {
     File {
         /// Its headers.
         elf: &'a Elf,
-        /// Opens the file. None if it was removed or replaced.
-        open: &'a dyn Fn() -> Option<File>,
+        /// Opens the file, or returns it if it is open. None if it was removed or replaced.
+        open: &'a dyn Fn() -> Option<Rc<File>>,
         /// Its unwind tables, if it has any.
         tables: Option<&'a mut UnwindTables>,
     },
@@ -85,7 +86,20 @@ impl CodeSource<'_> {
 pub(super) enum SourceFile {
     NotOpened,
     Missing,
-    Open(File),
+    Open(Rc<File>),
+}
+
+impl SourceFile {
+    /// Returns the file, opened by this function unless it was. None if it is missing.
+    pub(super) fn get(&mut self, open: &dyn Fn() -> Option<Rc<File>>) -> Option<&File> {
+        if let Self::NotOpened = self {
+            *self = open().map_or(Self::Missing, Self::Open);
+        }
+        match self {
+            Self::Open(file) => Some(file),
+            _ => None,
+        }
+    }
 }
 
 /// The cached pages.
@@ -104,6 +118,12 @@ impl CodePages {
     pub(super) fn bytes(&self) -> usize {
         self.pages.len() * PAGE_BYTES as usize
             + self.read.capacity() * size_of::<(u64, (u64, u64), u8)>()
+    }
+
+    /// True if the page of a place is cached.
+    pub(super) fn has(&self, place: u64, source: &CodeSource<'_>) -> bool {
+        let page_bytes = source.page_bytes();
+        self.pages.contains_key(&(place / page_bytes * page_bytes))
     }
 
     /// Returns the bytes from a place to the end of its page; empty if they cannot be read.
@@ -162,13 +182,10 @@ impl CodePages {
 /// Reads the page of a file that starts at an offset.
 fn read_file_page(
     file: &mut SourceFile,
-    open: &dyn Fn() -> Option<File>,
+    open: &dyn Fn() -> Option<Rc<File>>,
     start: u64,
 ) -> Option<Box<[u8]>> {
-    if let SourceFile::NotOpened = file {
-        *file = open().map_or(SourceFile::Missing, SourceFile::Open);
-    }
-    let SourceFile::Open(file) = file else { return None };
+    let file = file.get(open)?;
     let mut page = vec![0; PAGE_BYTES as usize];
     let mut length = 0;
     while length < page.len() {

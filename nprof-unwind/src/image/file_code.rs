@@ -179,7 +179,7 @@ impl FileCode {
         use_code: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> T,
     ) -> T {
         let (elf, contents) = (&self.elf, &self.contents);
-        let open = || contents.open();
+        let open = || contents.open().map(Rc::new);
         let tables = self.tables.as_mut().and_then(Option::as_deref_mut);
         use_code(&mut self.code, &mut CodeSource::File { elf, open: &open, tables })
     }

@@ -178,10 +178,11 @@ impl Image {
     }
 
     /// Calls a function with the cache of the code and the source of more, in a batch of samples.
-    /// None without ELF headers.
+    /// `kept` returns its file, or opens it by the function it is given. None without ELF headers.
     pub(super) fn with_code<T>(
         &mut self,
         batch: u64,
+        kept: impl Fn(&dyn Fn() -> Option<File>) -> Option<Rc<File>>,
         use_code: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> T,
     ) -> Option<T> {
         if let Some(pid) = self.memory_of() {
@@ -199,7 +200,7 @@ impl Image {
             TableState::Read(tables) => tables.as_deref_mut(),
             _ => None,
         };
-        let open = || reopen(file, Some(elf), version);
+        let open = || kept(&|| reopen(file, Some(elf), version));
         Some(use_code(&mut self.code, &mut CodeSource::File { elf, open: &open, tables }))
     }
 

@@ -54,7 +54,7 @@ const PENDING_MAX: usize = 512;
 /// Bytes of a direct call (`e8`), and of the longest call without prefixes (`ff /2` with an SIB byte and four
 /// bytes of displacement).
 const CALL_BYTES: u64 = 5;
-const CALL_MAX_BYTES: usize = 7;
+pub(crate) const CALL_MAX_BYTES: usize = 7;
 
 /// The alignment of functions by compilers.
 const FUNCTION_ALIGNMENT: u64 = 16;
