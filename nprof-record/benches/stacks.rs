@@ -16,7 +16,9 @@ use nprof_unwind::arch::rule::{Cfa, RegisterRule, UnwindRule};
 use nprof_unwind::arch::{self, Machine};
 use nprof_unwind::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
 use nprof_unwind::unwind::stack_copy::StackCopy;
-use nprof_unwind::unwind::{CodeMap, FrameState, Registers, UnwindInfo, unwind};
+use nprof_unwind::unwind::{
+    CodeMap, CompactRule, FrameAddress, FrameState, Registers, UnwindInfo, unwind,
+};
 
 /// Frames of a stack.
 const DEPTH: u64 = 40;
@@ -56,12 +58,20 @@ fn unwind_rules(bencher: Bencher<'_, '_>) {
 }
 
 /// Code that saves its frame pointer and has frames of 32 bytes, with one cached rule.
-struct Frames(Rc<UnwindRule>);
+struct Frames(Rc<UnwindRule>, Option<CompactRule>);
 
 impl CodeMap for Frames {
     fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo {
         // The last return address of the stack, 0x800, is in the entry function.
         if address.0 < 0x1000 { UnwindInfo::Entry } else { UnwindInfo::Rule(Rc::clone(&self.0)) }
+    }
+
+    fn compact_rule(&mut self, address: FrameAddress) -> Option<CompactRule> {
+        self.1.filter(|_| address.address_for_lookup().0 >= 0x1000)
+    }
+
+    fn is_after_call(&mut self, _: RuntimeAddress) -> Option<bool> {
+        Some(true)
     }
 }
 
@@ -84,7 +94,10 @@ fn unwind_frames(bencher: Bencher<'_, '_>) {
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, 0x7000_1000);
     let frame = FrameState::interrupted(registers).unwrap();
-    let mut code = Frames(Rc::new(row));
+    let mut code = {
+        let compact = CompactRule::of(&row);
+        Frames(Rc::new(row), compact)
+    };
     let mut addresses = Vec::new();
     bencher.counter(ItemsCount::new(DEPTH)).bench_local(|| {
         addresses.clear();

@@ -95,7 +95,8 @@ impl CodeMap for ProcessCode<'_> {
     #[inline]
     fn compact_rule(&mut self, address: FrameAddress) -> Option<CompactRule> {
         let cached = self.cached_rule(address.address_for_lookup())?;
-        if address.is_return() && !cached.is_return { None } else { cached.compact }
+        let may_return = matches!(cached.is_after_call, Some(None | Some(true)));
+        if address.is_return() && !may_return { None } else { cached.compact }
     }
 
     fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
@@ -141,16 +142,21 @@ impl CodeMap for ProcessCode<'_> {
     }
 
     fn is_after_call(&mut self, address: RuntimeAddress) -> Option<bool> {
-        // Of most words on a stack.
-        let Some((image, offset)) = self.maps.find(address.wrapping_sub(1)) else {
-            return Some(false);
-        };
-        let is_after_call = self.images.is_after_call(image, offset);
-        if is_after_call != Some(false)
-            && let Some((rules, space)) = &mut self.rules
-            && let Some(cached) = rules.get(*space, address.wrapping_sub(1))
+        let byte = address.wrapping_sub(1);
+        // The last frame of a stack has no compact rule, and is looked up for each sample.
+        if let Some((rules, space)) = &mut self.rules
+            && let Some(cached) = rules.get(*space, byte)
+            && let Some(is_after_call) = cached.is_after_call
         {
-            cached.is_return = true;
+            return is_after_call;
+        }
+        // Of most words on a stack.
+        let Some((image, offset)) = self.maps.find(byte) else { return Some(false) };
+        let is_after_call = self.images.is_after_call(image, offset);
+        if let Some((rules, space)) = &mut self.rules
+            && let Some(cached) = rules.get(*space, byte)
+        {
+            cached.is_after_call = Some(is_after_call);
         }
         is_after_call
     }

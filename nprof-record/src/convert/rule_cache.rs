@@ -22,8 +22,9 @@ pub(crate) struct CachedRule {
     address: RuntimeAddress,
     pub(crate) compact: Option<CompactRule>,
     pub(crate) rule: Rc<UnwindRule>,
-    /// True if a function may return there: a call ends after the address, or the code cannot be read.
-    pub(crate) is_return: bool,
+    /// True if a call ends after the byte at the address; None within if the code cannot be read. None if
+    /// it was not looked up.
+    pub(crate) is_after_call: Option<Option<bool>>,
     /// The image with the code.
     pub(crate) image: ImageIndex,
     /// The batch of samples in which the rule was last noted as used.
@@ -56,8 +57,8 @@ impl RuleCache {
             self.0.resize(1 << RULES_LOG, None);
         }
         let compact = CompactRule::of(&rule);
-        let is_return = false;
-        let cached = CachedRule { space, address, compact, rule, is_return, image, batch };
+        let is_after_call = None;
+        let cached = CachedRule { space, address, compact, rule, is_after_call, image, batch };
         self.0[index(space, address)] = Some(cached);
     }
 }
