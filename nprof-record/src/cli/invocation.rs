@@ -18,6 +18,7 @@ use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Membership, ProcessTree};
 use crate::convert::value_events::ValueEvents;
 use crate::convert::waits::{Random, WaitState};
+use crate::event::PreloadedEvent;
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::procfs::{self, ThreadNames};
@@ -397,6 +398,10 @@ impl Invocation<'_> {
                 rings.enable(true).context("cannot enable an event")?;
                 self.enable_switches(waits.as_ref(), pid)?;
             }
+        }
+        let preloaded = self.preload.as_ref().map(|preload| &preload.events);
+        if preloaded.is_some_and(|events| events.id(PreloadedEvent::HeapSnapshot).is_some()) {
+            workload.take_snapshots();
         }
         let recording = Recording {
             plan: self.plan.clone(),

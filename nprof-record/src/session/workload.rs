@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use crate::os::procfs::{self, Stat};
 use crate::session::launch::Child;
-use crate::sys::{self, Exit, ProcessFd, Signal, Signals};
+use crate::sys::{self, Exit, FOR_COMMAND, ProcessFd, Signal, Signals};
 
 /// The kind of a workload.
 #[derive(Debug)]
@@ -103,7 +103,9 @@ impl Stops {
 pub(crate) struct Workload {
     kind: WorkloadKind,
     stops: Cell<Stops>,
-    /// True if SIGUSR1 came since the last [`Self::take_snapshot_request`].
+    /// True if SIGUSR1 requests a snapshot of the memory.
+    takes_snapshots: Cell<bool>,
+    /// True if it came since the last [`Self::take_snapshot_request`].
     snapshot_requested: Cell<bool>,
     /// True if SIGCONT came since the last [`Self::take_continued`].
     continued: Cell<bool>,
@@ -131,6 +133,7 @@ impl Workload {
         Self {
             kind,
             stops: Cell::default(),
+            takes_snapshots: Cell::default(),
             snapshot_requested: Cell::default(),
             continued: Cell::default(),
         }
@@ -200,6 +203,11 @@ impl Workload {
         self.continued.take()
     }
 
+    /// Lets SIGUSR1 request snapshots of the memory. It is else a signal for the command.
+    pub(crate) fn take_snapshots(&self) {
+        self.takes_snapshots.set(true);
+    }
+
     /// Returns true if a snapshot of live blocks was requested since the last call.
     pub(crate) fn take_snapshot_request(&self) -> bool {
         self.snapshot_requested.take()
@@ -234,8 +242,17 @@ impl Workload {
                 self.child().into_iter().for_each(Child::notice_end);
                 continue;
             }
-            if signal.number == libc::SIGUSR1 {
+            if signal.number == libc::SIGUSR1 && self.takes_snapshots.get() {
                 self.snapshot_requested.set(true);
+                continue;
+            }
+            if signal.number == libc::SIGUSR1 || FOR_COMMAND.contains(&signal.number) {
+                match self.child() {
+                    Some(child) if child.ended().is_none() => sys::kill(child.pid, signal.number),
+                    Some(_) => {}
+                    None if signal.number == libc::SIGUSR1 => {}
+                    None => self.note_stop(signal, 1),
+                }
                 continue;
             }
             // It continues the recorder alone, after a stop.
@@ -243,9 +260,7 @@ impl Workload {
                 self.continued.set(true);
                 continue;
             }
-            let now_ns = sys::monotonic_ns();
-            let stops = self.stops.get();
-            if stops.has(signal, now_ns) {
+            if self.stops.get().has(signal, sys::monotonic_ns()) {
                 continue;
             }
             let mut weight = 1;
@@ -257,9 +272,14 @@ impl Workload {
                 }
                 sys::kill(child.pid, signal.number);
             }
-            let count = stops.count + weight;
-            self.stops.set(Stops { count, signal: signal.number, at_ns: now_ns });
+            self.note_stop(signal, weight);
         }
+    }
+
+    /// Notes requests to stop: one, or two at once.
+    fn note_stop(&self, signal: Signal, weight: u32) {
+        let count = self.stops.get().count + weight;
+        self.stops.set(Stops { count, signal: signal.number, at_ns: sys::monotonic_ns() });
     }
 
     /// Waits for the exit of the command, or for a second signal.

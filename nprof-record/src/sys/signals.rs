@@ -32,6 +32,10 @@ pub(crate) struct Signals {
     pub(super) before: libc::sigset_t,
 }
 
+/// The signals that programs use for requests of their own, beside SIGUSR1: sudo(8) and timeout(1) pass them
+/// on, too.
+pub(crate) const FOR_COMMAND: [i32; 2] = [libc::SIGUSR2, libc::SIGALRM];
+
 /// A received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signal {
@@ -41,8 +45,8 @@ pub(crate) struct Signal {
 }
 
 impl Signals {
-    /// Blocks SIGCHLD, SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGHUP and SIGUSR1, and opens the descriptor to read
-    /// them. Ignores SIGXFSZ.
+    /// Blocks SIGCHLD, SIGCONT, SIGUSR1, those that end a recording and those that only a command takes, and
+    /// opens the descriptor to read them. Ignores SIGXFSZ.
     ///
     /// # Errors
     ///
@@ -64,7 +68,10 @@ impl Signals {
                 libc::SIGTERM,
                 libc::SIGHUP,
                 libc::SIGUSR1,
-            ] {
+            ]
+            .into_iter()
+            .chain(FOR_COMMAND)
+            {
                 libc::sigaddset(&raw mut set, signal);
             }
             // If it were ignored, children would be reaped without their status (wait(2)).

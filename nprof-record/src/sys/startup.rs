@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::sys::signals::FOR_COMMAND;
+
 /// The signals ignored at start-up, as bits.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 
@@ -17,7 +19,7 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 const LIBRARY_SIGNALS: [libc::c_int; 2] = [32, 33];
 
 /// The signals with a saved disposition.
-const SAVED_SIGNALS: [libc::c_int; 9] = [
+const SAVED_SIGNALS: [libc::c_int; 11] = [
     LIBRARY_SIGNALS[0],
     LIBRARY_SIGNALS[1],
     libc::SIGPIPE,
@@ -27,6 +29,8 @@ const SAVED_SIGNALS: [libc::c_int; 9] = [
     libc::SIGQUIT,
     libc::SIGTERM,
     libc::SIGHUP,
+    FOR_COMMAND[0],
+    FOR_COMMAND[1],
 ];
 
 /// Makes the loader call [`save`] before Rust's runtime changes the state.

@@ -1,7 +1,7 @@
 //! Signals, job control, terminals and inherited state are the same with and without the recorder.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::support::{Directory, Stream, can_record, record, stderr};
@@ -302,6 +302,29 @@ fn records_stopped_and_killed_command() {
     let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Complete);
     assert_eq!(stream.exits, ["signal 9"]);
+}
+
+#[test]
+fn signals_of_programs_are_passed_on_and_do_not_end_the_recording() {
+    if !can_record() {
+        return;
+    }
+    let directory = Directory::new("passed-on");
+    let file = directory.path("out");
+    // The wait for a child ends with each signal.
+    let script = "for name in USR1 USR2 ALRM; do trap \"echo $name\" $name; done; echo traps; \
+                  sleep 600 & for i in 1 2 3; do wait; done; kill $!; exit 5";
+    let (mut child, _) = started(&file, ":", script);
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut next = || lines.next().expect("a line").expect("readable");
+    assert_eq!(next(), "traps");
+    for name in ["USR1", "USR2", "ALRM"] {
+        send(&format!("-{name}"), child.id());
+        assert_eq!(next(), name);
+    }
+    assert_eq!(child.wait().expect("it ends").code(), Some(5));
+    let stream = Stream::from_file(&file);
+    assert_eq!(stream.verdict, Verdict::Complete);
 }
 
 #[test]
