@@ -63,8 +63,16 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// If a process or the control group does not exist, or none can be created.
+    /// If a process or the control group does not exist, or none can be created; if /proc has the ids of
+    /// another pid namespace.
     pub(crate) fn find(args: &Args) -> anyhow::Result<Self> {
+        // The stream would have the names and code of other processes.
+        if procfs::is_of_another_namespace() {
+            bail!(
+                "/proc lists the processes of another pid namespace; mount that of this one: \
+                 mount -t proc proc /proc, or start the namespace by unshare --mount-proc"
+            );
+        }
         if !args.command.is_empty() {
             let own = if args.follow == FollowArg::Cgroup {
                 Some(cgroup::OwnCgroup::create()?)

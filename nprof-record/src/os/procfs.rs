@@ -55,6 +55,15 @@ pub(crate) fn is_in_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() != "pid:[4026531836]")
 }
 
+/// True if the mounted /proc lists processes by the ids of another pid namespace.
+pub(crate) fn is_of_another_namespace() -> bool {
+    match fs::read_link("/proc/self") {
+        Ok(own) => own.as_os_str() != std::process::id().to_string().as_str(),
+        // The link is there, and leads nowhere, if the namespace does not have this process.
+        Err(_) => fs::symlink_metadata("/proc/self").is_ok(),
+    }
+}
+
 /// Returns the peak resident memory of this process.
 pub(crate) fn own_peak_bytes() -> Option<u64> {
     // ru_maxrss of getrusage(2) is inherited over fork and exec: it is at least that of our parent.

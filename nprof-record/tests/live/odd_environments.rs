@@ -2,6 +2,7 @@
 //! interrupts, other pid namespaces, a missing /proc.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use nprof_stream::{Reader, Record, Verdict};
@@ -143,6 +144,27 @@ fn processes_of_other_pid_namespaces_are_reported_as_missing() {
     let message = stderr(&output);
     assert!(message.contains("processes of other pid namespaces cannot be recorded"), "{message}");
     assert!(!message.contains("-F"), "no rate helps: {message}");
+}
+
+#[test]
+fn proc_of_another_pid_namespace_is_refused() {
+    let directory = Directory::new("outer-proc");
+    let file = directory.path("out");
+    let own = ["-p", "$$", "-d", "0.1", "-o", &file].join(" ");
+    let command = ["-o", &file, "--", "true"].join(" ");
+    for words in [own, command] {
+        let script = format!("{RECORDER} {words}; echo ended $?");
+        let output = Command::new("unshare").args(["-p", "-f", "sh", "-c", &script]).output();
+        let output = output.ok().filter(|output| output.status.success());
+        let Some(output) = output else { return eprintln!("SKIPPED: unshare is not permitted") };
+        let message = stderr(&output);
+        assert!(
+            message.contains("/proc lists the processes of another pid namespace"),
+            "{message}"
+        );
+        assert_eq!(output.stdout, b"ended 125\n", "{message}");
+        assert!(!Path::new(&file).exists(), "nothing was recorded");
+    }
 }
 
 #[test]
