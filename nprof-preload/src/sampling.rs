@@ -47,8 +47,9 @@ impl Sampler {
     }
 
     /// Decides about an allocation of `size` bytes, which `remaining` already lacks. `period` is the wanted period,
-    /// at least 1: a longer one takes effect at the end of the present period, since a period without a rest would
-    /// have more points than its bytes, and a shorter one at the end of a part.
+    /// at least 1: it takes effect after an allocation of at least the present one. Else a longer one does at the end
+    /// of the present period, since a period that ends at its point would have more points than its bytes, and a
+    /// shorter one at the end of a part.
     pub(crate) fn take(
         &mut self,
         size: u64,
@@ -69,7 +70,9 @@ impl Sampler {
             let more = below(current, random()) < size % current;
             let count =
                 (size / current).saturating_add(u64::from(more)).min(u64::from(u32::MAX)) as u32;
-            if current == 1 {
+            // A thread of large allocations would never come to the end of its period. To cut it here has no bias:
+            // the place of the allocation does not depend on that of the point.
+            if current == 1 || period != current {
                 *self = Sampler::before_period(0, period);
             }
             self.settle(period, random);
@@ -314,6 +317,44 @@ mod tests {
         };
         weight_of(&[65_536; 4000], 1 << 28);
         weight_of(sizes, 4096)
+    }
+
+    #[test]
+    fn any_period_takes_effect_after_a_large_allocation() {
+        let mut random = random_from(7);
+        let mut sampler = Sampler::default();
+        for period in [4096, 1 << 20, 8192, 1, 1 << 40, 4096] {
+            sampler.remaining -= 1 << 42;
+            let sample = sampler.take(1 << 42, period, &mut random).expect("it is large");
+            assert_eq!((sample.weight, sampler.period), (1 << 42, period));
+        }
+    }
+
+    /// The mean over seeds has a standard error of 0.2 %.
+    #[test]
+    fn small_allocations_between_changes_of_the_period_have_no_bias() {
+        let sizes = [24, 600, 8, 3000, 100, 1];
+        let (rounds, seeds) = (20, 20_000);
+        let mut total = 0.0;
+        for seed in 0..seeds {
+            let mut random = random_from(seed * 7919);
+            let mut sampler = Sampler::default();
+            for round in 0..rounds {
+                let period = if round % 3 == 0 { 5000 } else { 9000 };
+                for size in sizes.into_iter().chain([1 << 20]) {
+                    sampler.remaining -= size as i64;
+                    if sampler.remaining <= 0
+                        && let Some(sample) = sampler.take(size, period, &mut random)
+                        && size < 1 << 20
+                    {
+                        total += sample.weight as f64;
+                    }
+                }
+            }
+        }
+        let mean = total / (seeds * rounds) as f64;
+        let truth = sizes.iter().sum::<u64>() as f64;
+        assert!((mean / truth - 1.0).abs() < 0.01, "{mean} instead of {truth}");
     }
 
     #[test]
