@@ -34,6 +34,28 @@ pub(crate) fn raise_priority() -> Priority {
     Priority::Ordinary
 }
 
+/// Calls a function with the priority of an ordinary program: for calls in which the kernel waits in a loop for
+/// a thread, which cannot run before a real-time program on its CPU.
+pub(crate) fn with_ordinary_priority<T>(call: impl FnOnce() -> T) -> T {
+    let realtime = scheduling().ok().filter(|current| {
+        matches!(current.sched_policy as libc::c_int, libc::SCHED_FIFO | libc::SCHED_RR)
+    });
+    let Some(realtime) = realtime else { return call() };
+    let ordinary = libc::sched_attr {
+        sched_policy: libc::SCHED_OTHER as u32,
+        sched_priority: 0,
+        sched_nice: 0,
+        ..realtime
+    };
+    let is_lowered = set_scheduling(&ordinary).is_ok();
+    let result = call();
+    if is_lowered {
+        // Without the right to it, the priority was that of the program before this one.
+        let _ = set_scheduling(&realtime);
+    }
+    result
+}
+
 /// Returns the attributes to try, the best first.
 fn candidates(current: &libc::sched_attr) -> [(libc::sched_attr, Priority); 3] {
     let reset = libc::SCHED_FLAG_RESET_ON_FORK as u64;
@@ -86,5 +108,18 @@ mod tests {
             assert_eq!(is_realtime, priority == Priority::Realtime);
             assert!(is_realtime || wanted.sched_nice <= -7);
         }
+    }
+    #[test]
+    fn realtime_priority_is_that_of_an_ordinary_program_for_a_call() {
+        let policy = || scheduling().expect("of this thread").sched_policy;
+        let before = scheduling().expect("of this thread");
+        let [(realtime, _), ..] = candidates(&before);
+        if set_scheduling(&realtime).is_err() {
+            return eprintln!("SKIPPED: no right to a real-time priority");
+        }
+        assert_eq!(with_ordinary_priority(policy), libc::SCHED_OTHER as u32);
+        assert_eq!(policy(), libc::SCHED_RR as u32);
+        set_scheduling(&before).expect("as before");
+        assert_eq!(with_ordinary_priority(policy), before.sched_policy);
     }
 }
