@@ -214,7 +214,7 @@ impl WaitState {
 
     /// Notes the place of a wait that ended or was seen at `time_ns`.
     pub(crate) fn note_place(&mut self, place: WaitPlace, time_ns: u64) {
-        if matches!(object(place), Some(WaitObject::Descriptor(_))) {
+        if matches!(object(place), Some(WaitObject::Descriptor(_) | WaitObject::Epoll(_))) {
             self.descriptor_ns = time_ns;
         }
     }
@@ -303,7 +303,7 @@ impl WaitState {
 }
 
 /// The system calls with a descriptor as the first argument in which threads wait.
-const ON_DESCRIPTOR: [&str; 39] = [
+const ON_DESCRIPTOR: [&str; 36] = [
     "read",
     "write",
     "pread64",
@@ -323,9 +323,6 @@ const ON_DESCRIPTOR: [&str; 39] = [
     "accept",
     "accept4",
     "connect",
-    "epoll_wait",
-    "epoll_pwait",
-    "epoll_pwait2",
     "fsync",
     "fdatasync",
     "sync_file_range",
@@ -350,6 +347,8 @@ const ON_DESCRIPTOR: [&str; 39] = [
 pub(crate) enum WaitObject {
     /// A descriptor of its process.
     Descriptor(u32),
+    /// One of an epoll instance.
+    Epoll(u32),
     /// The address of a futex word.
     Futex(u64),
 }
@@ -376,6 +375,7 @@ pub(crate) fn object(place: WaitPlace) -> Option<WaitObject> {
     match system_call(number)? {
         "futex" | "futex_wait" => Some(WaitObject::Futex(argument)),
         // The kernel takes the lower half.
+        "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => Some(WaitObject::Epoll(argument as u32)),
         name if ON_DESCRIPTOR.contains(&name) => Some(WaitObject::Descriptor(argument as u32)),
         _ => None,
     }
@@ -554,6 +554,8 @@ mod tests {
         let futex = u32::try_from(libc::SYS_futex).expect("small");
         assert_eq!(object(place(1, Some((futex, 0x7f00)))), Some(WaitObject::Futex(0x7f00)));
         assert_eq!(object(place(1, Some((0, 5)))), Some(WaitObject::Descriptor(5)));
+        let epoll = Sysno::epoll_pwait as u32;
+        assert_eq!(object(place(1, Some((epoll, 5)))), Some(WaitObject::Epoll(5)));
         assert_eq!(object(place(0, Some((0, 5)))), None, "it waits for a CPU");
         let sleep = u32::try_from(libc::SYS_nanosleep).expect("small");
         assert_eq!(object(place(1, Some((sleep, 5)))), None);

@@ -3,9 +3,12 @@
 //! A program may have closed a descriptor by then, and have opened another file with its number: servers do
 //! so for each connection.
 
+use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
+
+use crate::sys;
 
 /// A file, as the program had it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,9 +17,22 @@ pub(crate) struct FileId {
     pub(crate) inode: u64,
     /// Its type, as `st_mode` has it. None if it is unknown.
     pub(crate) kind: Option<u32>,
-    /// True if `inode` is the number that stat(2) shows: that of the kernel differs on file systems with layers.
+    /// True if `inode` is the number that stat(2) shows: that of the kernel differs on some file systems.
     pub(crate) is_shown: bool,
 }
+
+/// The file systems of which stat(2) shows the inode numbers of the kernel, by statfs(2). Of one with layers it
+/// shows those of a layer.
+const WITH_KERNEL_INODES: [i64; 6] = [
+    libc::EXT4_SUPER_MAGIC,
+    libc::XFS_SUPER_MAGIC,
+    libc::BTRFS_SUPER_MAGIC,
+    libc::TMPFS_MAGIC,
+    // Terminals (devpts).
+    0x1cd1,
+    // epoll, timers and events (anon_inodefs): they share one inode.
+    0x0904_1934,
+];
 
 impl FileId {
     /// Reads that of an open descriptor of a task. None if it has none with this number.
@@ -35,7 +51,10 @@ impl FileId {
         let Some(found) = Self::of(tid, descriptor) else { return false };
         let is_kind = self.kind.is_none_or(|kind| Some(kind) == found.kind);
         is_kind
-            && (found.inode == self.inode || !self.is_shown && found.kind != Some(libc::S_IFIFO))
+            && (found.inode == self.inode
+                || !self.is_shown
+                    && found.kind != Some(libc::S_IFIFO)
+                    && !shows_kernel_inode(tid, descriptor))
     }
 
     /// Returns the link of a socket. None for other files.
@@ -43,6 +62,14 @@ impl FileId {
         let is_socket = self.kind == Some(libc::S_IFSOCK);
         is_socket.then(|| format!("socket:[{}]", self.inode).into_bytes())
     }
+}
+
+/// True if stat(2) shows the inode number of the kernel for a descriptor.
+fn shows_kernel_inode(tid: u32, descriptor: u32) -> bool {
+    let path = CString::new(format!("/proc/{tid}/fd/{descriptor}"));
+    path.is_ok_and(|path| {
+        sys::file_system_of(&path).is_ok_and(|found| WITH_KERNEL_INODES.contains(&found))
+    })
 }
 
 /// Returns the link of a descriptor of a task, such as `/etc/hosts` or `socket:[4711]`. `file` is the one that it
@@ -102,5 +129,21 @@ mod tests {
         drop((reader, writer));
         assert_eq!(link_of(own, u32::MAX, None), None);
         assert_eq!(link_of(own, u32::MAX, Some(ids[1])), None);
+    }
+
+    #[test]
+    fn another_file_with_the_number_is_known_by_the_inode_of_the_kernel() {
+        let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+            return eprintln!("SKIPPED: no file system in memory");
+        };
+        let path = |name| directory.path().join(name);
+        let [first, second] =
+            ["first", "second"].map(|name| fs::File::create(path(name)).expect("created"));
+        let own = std::process::id();
+        let of = |file: &fs::File| FileId::of(own, file.as_raw_fd() as u32).expect("it is open");
+        let known = FileId { is_shown: false, ..of(&first) };
+        let link = |file: &fs::File| link_of(own, file.as_raw_fd() as u32, Some(known));
+        assert_eq!(link(&first), Some(path("first").into_os_string().into_vec()));
+        assert_eq!(link(&second), None);
     }
 }

@@ -1,5 +1,6 @@
 //! poll(2), clocks, page size, random bits, standard output.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -77,6 +78,19 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 /// Converts a duration to ns, for sums with times of the clocks.
 pub(crate) fn duration_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns the type of the file system of a file, a number of statfs(2).
+///
+/// # Errors
+///
+/// statfs(2).
+pub(crate) fn file_system_of(path: &CStr) -> io::Result<i64> {
+    // SAFETY: the structure consists of integers, for which zero bits are valid.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel reads a string that ends with 0, and writes to a live structure.
+    check(unsafe { libc::statfs(path.as_ptr(), &raw mut found) })?;
+    Ok(found.f_type as i64)
 }
 
 /// Returns the bytes of a page of memory.

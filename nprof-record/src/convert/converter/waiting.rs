@@ -520,13 +520,17 @@ pub(super) fn object(
     file: Option<FileId>,
     sockets: &SocketNames,
 ) -> Vec<u8> {
-    match waits::object(place) {
+    let object = waits::object(place);
+    match object {
         Some(WaitObject::Futex(address)) => format!("futex:{address:#x}").into(),
-        Some(WaitObject::Descriptor(descriptor)) => {
+        Some(WaitObject::Descriptor(descriptor) | WaitObject::Epoll(descriptor)) => {
             let mut text = format!("fd:{descriptor}").into_bytes();
             // A thread may have its own descriptors, and the first one may have exited.
             let mut tables = [id.tid, id.pid].into_iter().skip(usize::from(id.tid == id.pid));
-            if let Some(link) = tables.find_map(|task| link_of(task, descriptor, file)) {
+            let link = tables.find_map(|task| link_of(task, descriptor, file));
+            // Timers and events have the same inode.
+            let is_epoll = matches!(object, Some(WaitObject::Epoll(_)));
+            if let Some(link) = link.filter(|link| !is_epoll || link == b"anon_inode:[eventpoll]") {
                 text.push(b'=');
                 text.extend(sockets.name(id.pid, &link).unwrap_or(link));
             }
