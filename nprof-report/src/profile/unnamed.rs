@@ -6,7 +6,7 @@ use nprof_stream::Naming;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::UNKNOWN;
 use nprof_stream::tables::Tables;
-use nprof_stream::{Mark, NodeId, Status};
+use nprof_stream::{FunctionId, Mark, NodeId, Status};
 
 use crate::profile::group::Sum;
 
@@ -36,11 +36,12 @@ pub struct Remedies(BTreeMap<Box<[u8]>, String>);
 impl Unnamed {
     /// Adds samples if the leaf of their stack has no name.
     pub(crate) fn add(&mut self, tables: &Tables, node: NodeId, sum: Sum) {
-        let Some(frame) = tables.node(node).and_then(|(_, frame)| tables.frame(frame)) else {
-            return;
-        };
+        let Some((_, id)) = tables.node(node) else { return };
+        let Some(frame) = tables.frame(id) else { return };
         // Names of another build than the recorded one are marked in the name itself.
-        let is_named = matches!(frame.status, Some(Status::Named | Status::Mismatch));
+        let has_name = || tables.calls(id).any(|call| call.line.function != FunctionId::NONE);
+        let is_marked = frame.status == Some(Status::Mismatch) && has_name();
+        let is_named = frame.is_named() || is_marked;
         if frame.mark != Mark::None || is_named {
             return;
         }

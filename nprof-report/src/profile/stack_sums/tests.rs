@@ -321,6 +321,13 @@ S\t9\t1\t0\t0\t4\t60\t1
     // Without symbols the share says nothing.
     profile.summary.symbolized = false;
     assert!(profile.summary.facts()["events"][0]["unnamed"].is_null());
+    // A name of another build is one, and marked.
+    let of_another_build = stream.replace("no-symbol", "mismatch").replace("anonymous", "mismatch");
+    let mut profile = Profile::new(GroupBy::default());
+    leaves(&mut profile, &of_another_build);
+    let heading = profile.summary.heading();
+    let line = "names:   10.0 % of self is in code without names: [anon]";
+    assert!(heading.iter().any(|it| it == line), "{heading:?}");
     // All of them have names.
     let named = stream.replace("no-symbol", "named").replace("anonymous", "named\t1,0,0,0");
     let mut profile = Profile::new(GroupBy::default());
