@@ -44,6 +44,8 @@ pub(crate) struct Summary {
     /// The number of existing descendants of attached processes that are not recorded; `None` for
     /// another target.
     pub(crate) existing_descendants: Option<usize>,
+    /// Processes of the command that go on after its exit.
+    pub(crate) remaining: usize,
     /// Samples older than one before them.
     pub(crate) late: u64,
     /// The CPU time that was used, in ns; `None` if it could not be measured.
@@ -134,6 +136,17 @@ impl Summary {
             warnings.push(format!(
                 "{samples} were not taken: there are more events than counters; record fewer at a time"
             ));
+        }
+        match self.remaining {
+            0 => {}
+            1 => warnings.push(
+                "the command has exited, and 1 of its processes goes on unrecorded; record it with -p"
+                    .to_owned(),
+            ),
+            count => warnings.push(format!(
+                "the command has exited, and {count} of its processes go on unrecorded; record them \
+                 with -p"
+            )),
         }
         if self.has_wait_windows && self.lost.contains_key(&Cause::Recorder) {
             warnings.push(

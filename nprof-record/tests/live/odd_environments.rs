@@ -147,6 +147,32 @@ fn processes_of_other_pid_namespaces_are_reported_as_missing() {
 }
 
 #[test]
+fn processes_that_outlive_the_command_are_reported() {
+    if !can_record() {
+        return;
+    }
+    let directory = Directory::new("daemons");
+    let (file, pids) = (directory.path("out"), directory.path("pids"));
+    let script = |count: usize| {
+        let sleep = "sleep 600 > /dev/null 2>&1 & echo $! >> $0; ".repeat(count);
+        format!("{sleep} true | cat; true & wait $!")
+    };
+    for (count, expected) in
+        [(0, None), (1, Some("1 of its processes goes on")), (3, Some("3 of its"))]
+    {
+        let output = record(&["-o", &file, "--", "sh", "-c", &script(count), &pids]);
+        let message = stderr(&output);
+        let started = fs::read_to_string(&pids).unwrap_or_default();
+        started.lines().for_each(|pid| send("-KILL", pid.parse().expect("a pid")));
+        let _ = fs::remove_file(&pids);
+        assert!(output.status.success(), "{message}");
+        let found = message.contains("go on unrecorded") || message.contains("goes on unrecorded");
+        assert_eq!(found, expected.is_some(), "{message}");
+        assert!(message.contains(expected.unwrap_or_default()), "{message}");
+    }
+}
+
+#[test]
 fn proc_of_another_pid_namespace_is_refused() {
     let directory = Directory::new("outer-proc");
     let file = directory.path("out");

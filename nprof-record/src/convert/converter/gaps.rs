@@ -37,6 +37,12 @@ impl<S: Sink> Converter<S> {
         self.tree.is_filtered()
     }
 
+    /// Returns the number of recorded processes that live. One that is not reaped yet has ended.
+    pub(crate) fn living_processes(&self) -> usize {
+        let living = self.tree.processes().filter(|&pid| procfs::living_thread(pid).is_some());
+        living.count()
+    }
+
     pub(super) fn is_check_due(&self) -> bool {
         sys::monotonic_ns().saturating_sub(self.checked_ns) >= self.check_interval_ns
     }

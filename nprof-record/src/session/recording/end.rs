@@ -45,6 +45,8 @@ impl Recording {
             ..
         } = self;
         let may_miss_processes = converter.may_miss_processes();
+        let has_ended = matches!(reason, Reason::Exit) && workload.child().is_some();
+        let remaining = if has_ended { converter.living_processes() } else { 0 };
         let is_by_task = plan.common.open_mode == OpenMode::Task;
         let kept = converter.kept_images();
         let times = converter.time_sums();
@@ -101,6 +103,7 @@ impl Recording {
             unreadable: counts.unreadable,
             outside_ns,
             existing_descendants,
+            remaining,
             late: stream.late(),
             task_ns,
             cpu_mode,
