@@ -46,8 +46,8 @@ pub(crate) use process::{
 };
 pub(crate) use process_memory::{PresentPages, read_absent_memory, read_memory};
 pub(crate) use shared_words::SharedWords;
-pub(crate) use signals::{FOR_COMMAND, Signal, Signals, exists, kill};
-pub(crate) use startup::was_closed;
+pub(crate) use signals::{Signal, Signals, exists, kill};
+pub(crate) use startup::{FOR_COMMAND, was_closed};
 pub(crate) use system::{
     boot_ns, duration_ns, file_system_of, monotonic_ns, monotonic_offset_ns_of, page_size, poll,
     random, standard_output, thread_cpu_ns,

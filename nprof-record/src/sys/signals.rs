@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
-use crate::sys::startup::was_ignored;
+use crate::sys::startup::{FOR_COMMAND, was_ignored};
 use crate::sys::system::check;
 
 /// Sends a signal.
@@ -31,10 +31,6 @@ pub(crate) struct Signals {
     /// The signal mask at start-up, for the command.
     pub(super) before: libc::sigset_t,
 }
-
-/// The signals that programs use for requests of their own, beside SIGUSR1: sudo(8) and timeout(1) pass them
-/// on, too.
-pub(crate) const FOR_COMMAND: [i32; 2] = [libc::SIGUSR2, libc::SIGALRM];
 
 /// A received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

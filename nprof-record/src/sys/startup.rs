@@ -6,8 +6,6 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::sys::signals::FOR_COMMAND;
-
 /// The signals ignored at start-up, as bits.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 
@@ -17,6 +15,10 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 /// The signals that glibc and musl use to cancel threads and to change the ids of all threads. Their
 /// functions refuse to read or set the disposition of these.
 const LIBRARY_SIGNALS: [libc::c_int; 2] = [32, 33];
+
+/// The signals that programs use for requests of their own, beside SIGUSR1: sudo(8) and timeout(1) pass them
+/// on, too.
+pub(crate) const FOR_COMMAND: [i32; 2] = [libc::SIGUSR2, libc::SIGALRM];
 
 /// The signals with a saved disposition.
 const SAVED_SIGNALS: [libc::c_int; 11] = [
