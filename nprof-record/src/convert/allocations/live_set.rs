@@ -2,10 +2,11 @@
 //!
 //! A sum for each stack holds what is live and how much that has changed since the peak. The peak is their
 //! difference, so that the rows of a peak add up to it. A new peak clears only the changes of stacks that
-//! some.
+//! have some.
 //!
 //! The peak is the moment with the highest lower bound, two standard errors below the estimate: the
 //! highest estimate would be that of a short block of which the only sample represents more than all others.
+//! At the end of a process its blocks are written in any case, and it had them at its peak, too.
 
 use std::collections::VecDeque;
 
@@ -148,11 +149,6 @@ impl LiveSet {
         self.blocks.len()
     }
 
-    /// Returns the time of the peak.
-    pub(crate) fn peak_ns(&self) -> u64 {
-        self.peak_ns
-    }
-
     /// Adds a block. Returns the one at the same address of which the release was lost.
     pub(crate) fn allocate(&mut self, address: u64, block: Block) -> Option<Block> {
         let replaced = self.release(address, block.time_ns);
@@ -244,6 +240,14 @@ impl LiveSet {
         self.rows(NodeSum::at_peak)
     }
 
+    /// Returns the time of the peak and the blocks of each stack then, of a process that ends: those of its end
+    /// if they have more bytes by the estimate.
+    pub(crate) fn peak_until(&self, end_ns: u64) -> (u64, Vec<(NodeId, Blocks)>) {
+        let rows = self.at_peak();
+        let peak = rows.iter().map(|(_, blocks)| blocks.weight).fold(0, u64::saturating_add);
+        if self.live > peak { (end_ns, self.live()) } else { (self.peak_ns, rows) }
+    }
+
     fn rows(&self, blocks: impl Fn(&NodeSum) -> Blocks) -> Vec<(NodeId, Blocks)> {
         let rows = self.nodes.iter().map(|(&node, sum)| (node, blocks(sum)));
         let mut rows: Vec<_> = rows.filter(|(_, blocks)| blocks.weight > 0).collect();
@@ -299,12 +303,12 @@ mod tests {
         set.allocate(0x30, block(3, 90, 4));
         set.release(0x20, 5);
         assert_eq!(weights(&set.at_peak()), [(1, 100), (2, 50)]);
-        assert_eq!((weights(&set.live()), set.peak_ns()), (vec![(3, 90)], 2));
+        assert_eq!((weights(&set.live()), set.peak_ns), (vec![(3, 90)], 2));
         let largest = |rows: Vec<(NodeId, Blocks)>| rows.iter().map(|it| it.1.largest).max();
         assert_eq!((largest(set.at_peak()), largest(set.live())), (Some(100), Some(90)));
         // A higher peak forgets the one before.
         set.allocate(0x40, block(1, 61, 6));
-        assert_eq!((weights(&set.at_peak()), set.peak_ns()), (vec![(1, 61), (3, 90)], 6));
+        assert_eq!((weights(&set.at_peak()), set.peak_ns), (vec![(1, 61), (3, 90)], 6));
     }
 
     #[test]
@@ -317,12 +321,25 @@ mod tests {
             set.allocate(0x20, Block { size: 6000, ..block(2, 256 << 20, time_ns) });
             set.release(0x20, time_ns);
         }
-        assert_eq!((weights(&set.at_peak()), set.peak_ns()), (vec![(1, 64 << 20)], 1));
+        assert_eq!((weights(&set.at_peak()), set.peak_ns), (vec![(1, 64 << 20)], 1));
         // Nine of them at a time are more than 64 MiB by all odds.
         for address in 0..9 {
             set.allocate(0x30 + address, Block { size: 6000, ..block(2, 256 << 20, 100) });
         }
         assert_eq!(weights(&set.at_peak()), [(2, 9 * (256 << 20))]);
+    }
+
+    #[test]
+    fn peak_of_a_process_is_not_below_its_end() {
+        let mut set = LiveSet::new(1024);
+        set.allocate(0x10, block(1, 100, 1));
+        set.release(0x10, 2);
+        assert_eq!(set.peak_until(3), (1, set.at_peak()));
+        // One sample of a leak, as by a long period.
+        set.allocate(0x20, Block { size: 1000, ..block(2, 1 << 20, 4) });
+        assert_eq!(weights(&set.at_peak()), [(1, 100)]);
+        let (peak_ns, rows) = set.peak_until(9);
+        assert_eq!((peak_ns, weights(&rows)), (9, vec![(2, 1 << 20)]));
     }
 
     #[test]

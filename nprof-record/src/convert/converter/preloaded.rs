@@ -221,7 +221,7 @@ impl<S: Sink> Converter<S> {
     /// Writes what a process has and had at its peak.
     fn write_live(&mut self, process: &Allocator, time_ns: u64) {
         let task = process.task;
-        let (peak_ns, at_peak) = (process.heap.peak_ns(), process.heap.at_peak());
+        let (peak_ns, at_peak) = process.heap.peak_until(time_ns);
         self.write_rows(PreloadedEvent::HeapPeak, task, time_ns, &at_peak, Some(peak_ns));
         self.write_rows(PreloadedEvent::HeapLive, task, time_ns, &process.heap.live(), None);
         for (_, descriptor) in process.descriptors.iter() {
