@@ -26,6 +26,9 @@ use crate::unwind::step::{Caller, Step, caller_by_rule, step_by_rule};
 /// function at which the program or the thread starts.
 const START_SEARCH_WORDS: u64 = 64;
 
+/// The addresses from 0 on that no program can map, at least (vm.mmap_min_addr).
+const NULL_BYTES: u64 = 4096;
+
 /// The most words above the stack pointer that are searched for the call of a function.
 const CALL_SEARCH_WORDS: u64 = 1024;
 
@@ -380,6 +383,33 @@ fn may_return_to<A: Architecture>(ip: RuntimeAddress, code: &mut impl CodeMap<A>
         Some(is_after_call) => is_after_call,
         None => code.unwind_info(ip.wrapping_sub(1)) != UnwindInfo::Unmapped,
     }
+}
+
+/// Returns the caller of a call through a null pointer, of which nothing but the call itself has run. None if no
+/// call has led to the address: it is not near 0, or no call ends at the return address.
+pub(super) fn step_from_null<A: Architecture>(
+    registers: &Registers<A>,
+    address: FrameAddress,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
+) -> Option<FrameAddress> {
+    if address.is_return() || address.value().0 >= NULL_BYTES {
+        return None;
+    }
+    *caller = *registers;
+    let ip = match A::LINK {
+        Some(link) => registers.get(link).ok()?,
+        None => {
+            let sp = registers.get(A::SP).ok()?;
+            caller.set(A::SP, sp.wrapping_add(WORD));
+            stack.read(sp).ok()?
+        }
+    };
+    let ip = A::code_address(ip);
+    caller.set(A::IP, ip);
+    let ip = RuntimeAddress(ip);
+    (code.is_after_call(ip) == Some(true)).then_some(FrameAddress::Return(ip))
 }
 
 /// Finds a caller of a function that has saved nothing, in a thread that waits in a system call: the link register

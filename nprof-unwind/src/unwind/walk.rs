@@ -10,6 +10,7 @@
 //! functions in it that have another frame. An address that no call precedes, or 0, is therefore compared
 //! with the code of the function that returns there.
 
+use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
 use crate::arch::Architecture;
@@ -87,7 +88,16 @@ pub fn unwind<A: Architecture>(
             return Mark::StackTruncated;
         }
         if info == UnwindInfo::Unmapped {
-            return Mark::Unmapped;
+            // Address 0 has no frame of its own.
+            let Some(found) =
+                no_table::step_from_null(&registers, address, stack, code, &mut caller)
+            else {
+                return Mark::Unmapped;
+            };
+            (registers, address) = (caller, found);
+            certainty = certainty.min(Certainty::Analyzed);
+            start = (FrameState { registers, address }, addresses.len());
+            continue;
         }
         if addresses.len() >= depth {
             return Mark::MaxDepth;
@@ -113,6 +123,7 @@ pub fn unwind<A: Architecture>(
         });
         if step == Ok(Caller::Zero)
             && is_rule
+            && !is_signal_return(&info)
             && certainty != Certainty::Guessed
             && let Some(found) =
                 no_table::step_by_own_code(&registers, address, stack, code, &mut caller)
@@ -122,6 +133,10 @@ pub fn unwind<A: Architecture>(
         }
         let caller_address = match step {
             Ok(Caller::At(caller_address)) => caller_address,
+            // The signal of a call through a null pointer.
+            Ok(Caller::Zero) if is_signal_return(&info) => {
+                FrameAddress::Instruction(RuntimeAddress(0))
+            }
             Ok(Caller::None | Caller::Bottom) => {
                 if step == Ok(Caller::Bottom)
                     && let Some(last) = addresses.last_mut()

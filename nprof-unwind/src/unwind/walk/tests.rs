@@ -428,6 +428,25 @@ fn caller_of_signal_handler_is_an_interrupted_frame() {
 }
 
 #[test]
+fn signal_of_a_call_through_a_null_pointer_leads_to_its_caller() {
+    let handler = row(Cfa::Register(arch::SP, 16), RegisterRule::AtCfaOffset(-8), &[], true);
+    let rules = vec![(0x1000, frame(8)), (0x2000, handler), (0x3000, root())];
+    let walk = |called, words: &[u64]| {
+        let mut code = Both(Rules(rules.clone()), Bare(Vec::new()));
+        walk_in(&mut code, 0, &[&[0x2001, 7, called][..], words].concat())
+    };
+    for called in [0, 8] {
+        let found = (vec![0x1000, 0x2001, 0x3005], Mark::None);
+        assert_eq!(walk(called, &[0x3005, 9]), found, "{called}");
+        // A jump, or a stack that was changed since.
+        let (addresses, mark) = walk(called, &[0x3004, 9]);
+        assert_eq!((addresses, mark), (vec![0x1000, 0x2001], Mark::Unmapped), "{called}");
+        assert_eq!(walk(called, &[]).1, Mark::Unmapped, "{called}");
+    }
+    assert_eq!(walk(0xa000, &[0x3005]).1, Mark::Unmapped, "code that is not known");
+}
+
+#[test]
 fn zero_return_address_after_a_guess_leaves_the_stack_incomplete() {
     let rules = vec![(0x1000, UnwindInfo::NoTable), (0x3000, frame(8))];
     let words = [7, 0x7000_0000, 0x3005, 0];
