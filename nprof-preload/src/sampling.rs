@@ -72,7 +72,7 @@ impl Sampler {
                 (size / current).saturating_add(u64::from(more)).min(u64::from(u32::MAX)) as u32;
             // A thread of large allocations would never come to the end of its period. To cut it here has no bias:
             // the place of the allocation does not depend on that of the point.
-            if current == 1 || period != current {
+            if period != current {
                 *self = Sampler::before_period(0, period);
             }
             self.settle(period, random);

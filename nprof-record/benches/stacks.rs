@@ -94,10 +94,8 @@ fn unwind_frames(bencher: Bencher<'_, '_>) {
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, 0x7000_1000);
     let frame = FrameState::interrupted(registers).unwrap();
-    let mut code = {
-        let compact = CompactRule::of(&row);
-        Frames(Rc::new(row), compact)
-    };
+    let compact = CompactRule::of(&row);
+    let mut code = Frames(Rc::new(row), compact);
     let mut addresses = Vec::new();
     bencher.counter(ItemsCount::new(DEPTH)).bench_local(|| {
         addresses.clear();

@@ -236,7 +236,7 @@ impl LiveSet {
     }
 
     /// Returns the blocks of each stack at the peak, by the id of its node. They add up to the peak.
-    pub(crate) fn at_peak(&self) -> Vec<(NodeId, Blocks)> {
+    fn at_peak(&self) -> Vec<(NodeId, Blocks)> {
         self.rows(NodeSum::at_peak)
     }
 
