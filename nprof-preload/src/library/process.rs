@@ -148,16 +148,27 @@ fn connect(thread: &Thread, status: u32) -> Option<()> {
     }
     // A signal handler must not find the process half connected; the handler's own events would be lost.
     let signals = sys::block_signals();
+    let is_forked = status == Status::Connected as u32;
     let next = if status == Status::New as u32 && !read_settings() {
         if environment().is_null() { Status::New } else { Status::Quiet }
-    } else if open_ring(thread, status == Status::Connected as u32).is_some() {
+    } else if open_ring(thread, is_forked).is_some() {
         Status::Connected
     } else {
+        if is_forked {
+            note_unconnected_child();
+        }
         Status::Quiet
     };
     STATUS.store(next as u32, Release);
     sys::restore_signals(signals);
     (next == Status::Connected).then_some(())
+}
+
+/// Counts this forked child, which cannot connect, in the ring of its parent.
+fn note_unconnected_child() {
+    // SAFETY: the ring that was mapped before the fork stays so until the child has its own.
+    let header = unsafe { &*BASE.load(Relaxed).cast::<RingHeader>() };
+    header.unconnected_children.fetch_add(1, Relaxed);
 }
 
 /// Makes a ring and sends it to the recorder.

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"nprof/pl");
 /// The version of this contract. Library and recorder are built together; the version reveals a library that a
 /// long-lived child still has from another build.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The offset of the data area: the header has the first page.
 pub const DATA_OFFSET: usize = 4096;
 /// The alignment of records and their sizes in bytes.
@@ -75,6 +75,9 @@ pub struct RingHeader {
     /// The number of calls of dlopen(3) with RTLD_DEEPBIND: the library that it loads calls the C library's functions
     /// in place of the hooks.
     pub deep_bindings: AtomicU64,
+    /// The number of forked children that could not connect to the recorder. They write it: the ring is still mapped
+    /// in them.
+    pub unconnected_children: AtomicU64,
     /// The recorder increments it after it has made room, if `waiters` is not 0, and wakes all waiters of its
     /// futex.
     pub room: Line<AtomicU32>,

@@ -267,6 +267,11 @@ impl Ring {
         self.header().deep_bindings.load(Relaxed)
     }
 
+    /// Returns the number of forked children of the process that could not connect.
+    pub fn unconnected_children(&self) -> u64 {
+        self.header().unconnected_children.load(Relaxed)
+    }
+
     /// Returns the header of the record at a position, a multiple of [`ALIGNMENT`].
     fn record_header(&self, position: u64) -> &RecordHeader {
         let offset = (position & (self.data_bytes - 1)) as usize;

@@ -20,6 +20,8 @@ pub(crate) enum PreloadContent<'a> {
     Written(Content<'a>),
     /// It has loaded a library that does not call the hooks (RTLD_DEEPBIND).
     BoundDeeply,
+    /// This number of its forked children could not connect to the recorder.
+    UnconnectedChildren(u64),
     /// The process has exited, or has executed another image.
     Ended,
 }

@@ -39,7 +39,8 @@ fn program_with_an_environment_of_its_own_is_counted_as_unseen() {
     let command = ["env", "-i", "/bin/sh", "-c", "sleep 0.2; exit 3"];
     let output = record(&[&["-e", "heap", "-o", &file, "--"], &command[..]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    let message = "or an environment of their own, do not load the library";
+    let message =
+        "an environment of their own, or limits (ulimit -n, -f, -v) do not load the library";
     assert!(stderr(&output).contains(message), "{}", stderr(&output));
     assert!(Stream::from_file(&file).end.expect("an end").unseen >= Some(1));
 }
@@ -66,6 +67,38 @@ fn process_at_its_limit_of_memory_goes_on_and_loses_records() {
     let output = record(&["-e", "heap:4k", "-o", &file, "--", &program]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("(ulimit -v, ulimit -d)"), "{}", stderr(&output));
+}
+
+#[test]
+fn forked_children_without_a_free_descriptor_are_counted() {
+    let directory = Directory::new("heap-no-descriptor");
+    let source = "
+        #include <stdlib.h>
+        #include <sys/resource.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {
+            char *volatile block = malloc(5 << 20);
+            struct rlimit limit = {0, 1024};
+            if (setrlimit(RLIMIT_NOFILE, &limit)) return 2;
+            for (int i = 0; i < 3; i++) {
+                if (fork() == 0) {
+                    block = malloc(5 << 20);
+                    _exit(block == 0);
+                }
+                int status = 1;
+                wait(&status);
+                if (status != 0) return 3;
+            }
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    let output = record(&["-e", "heap", "-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let message = "3 processes without heap events, forked by program: no descriptor was free";
+    assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    assert_eq!(Stream::from_file(&file).end.expect("an end").unseen, Some(3));
 }
 
 /// They exit before they are noticed, and most have no record.

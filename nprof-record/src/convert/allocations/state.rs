@@ -41,11 +41,11 @@ pub(crate) struct Unseen {
 }
 
 impl Unseen {
-    fn add(&mut self, executed: Executed) {
+    fn add(&mut self, executed: Executed, number: u64) {
         if self.processes == 0 {
             self.first = executed;
         }
-        self.processes += 1;
+        self.processes += number;
     }
 }
 
@@ -69,6 +69,8 @@ pub(crate) struct Missed {
     pub(crate) bypassed: Unseen,
     /// Processes that have loaded a library that does not call the hooks.
     pub(crate) bound_deeply: Unseen,
+    /// Forked children that could not connect to the recorder; the first is a parent.
+    pub(crate) unconnected: Unseen,
     /// Allocations of which the blocks were not followed.
     pub(crate) unfollowed: u64,
 }
@@ -92,6 +94,8 @@ pub(crate) struct AllocationState {
     pub(crate) bypassed: Unseen,
     /// Processes that have loaded a library that does not call the hooks.
     pub(crate) bound_deeply: Unseen,
+    /// Forked children that could not connect to the recorder; the first is a parent.
+    pub(crate) unconnected: Unseen,
     /// True for the executables that bring an allocator of their own, by path.
     pub(crate) allocators: FxHashMap<Vec<u8>, bool>,
     /// The processes and the ids in the stream of threads that have exited, by thread id.
@@ -110,6 +114,7 @@ impl AllocationState {
             unseen: Unseen::default(),
             bypassed: Unseen::default(),
             bound_deeply: Unseen::default(),
+            unconnected: Unseen::default(),
             allocators: FxHashMap::default(),
             exited: FxHashMap::default(),
         }
@@ -215,18 +220,23 @@ impl AllocationState {
 
     /// Notes that the executable of a process brings an allocator of its own.
     pub(crate) fn note_bypassed(&mut self, executed: Executed) {
-        self.bypassed.add(executed);
+        self.bypassed.add(executed, 1);
     }
 
     /// Notes that a process has loaded a library that does not call the hooks.
     pub(crate) fn note_bound_deeply(&mut self, executed: Executed) {
-        self.bound_deeply.add(executed);
+        self.bound_deeply.add(executed, 1);
+    }
+
+    /// Notes forked children of a process that could not connect.
+    pub(crate) fn note_unconnected(&mut self, parent: Executed, children: u64) {
+        self.unconnected.add(parent, children);
     }
 
     /// Notes that a process has exited: if its image has not loaded the library by now, it never will.
     pub(crate) fn note_unseen(&mut self, pid: u32) {
         if let Some(executed) = self.executed.remove(&pid) {
-            self.unseen.add(executed);
+            self.unseen.add(executed, 1);
         }
     }
 

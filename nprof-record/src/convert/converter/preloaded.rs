@@ -64,6 +64,7 @@ impl<S: Sink> Converter<S> {
             unseen: state.unseen(),
             bypassed: state.bypassed.clone(),
             bound_deeply: state.bound_deeply.clone(),
+            unconnected: state.unconnected.clone(),
             unfollowed: state.unfollowed,
         };
         for first in [&mut missed.unseen.first, &mut missed.bypassed.first] {
@@ -109,10 +110,24 @@ impl<S: Sink> Converter<S> {
 
     /// Counts a process that has loaded a library that does not call the hooks.
     fn note_bound_deeply(&mut self, pid: u32) {
+        let executed = self.executed_by_name(pid);
         if let Some(state) = &mut self.allocations {
-            let comm = self.tree.task(pid).map(|task| task.comm.clone()).unwrap_or_default();
-            state.note_bound_deeply(Executed { comm, ..Executed::default() });
+            state.note_bound_deeply(executed);
         }
+    }
+
+    /// Counts forked children of a process that could not connect.
+    fn note_unconnected(&mut self, pid: u32, children: u64) {
+        let parent = self.executed_by_name(pid);
+        if let Some(state) = &mut self.allocations {
+            state.note_unconnected(parent, children);
+        }
+    }
+
+    /// Returns the name of a process.
+    fn executed_by_name(&self, pid: u32) -> Executed {
+        let comm = self.tree.task(pid).map(|task| task.comm.clone()).unwrap_or_default();
+        Executed { comm, ..Executed::default() }
     }
 
     /// Takes a record of a process that has loaded the library.
@@ -124,6 +139,9 @@ impl<S: Sink> Converter<S> {
         match &record.content {
             PreloadContent::Started(hello, memos) => self.start_allocator(id, hello, memos.clone()),
             PreloadContent::BoundDeeply => self.note_bound_deeply(id.pid),
+            PreloadContent::UnconnectedChildren(children) => {
+                self.note_unconnected(id.pid, *children);
+            }
             PreloadContent::Ended => self.end_allocator(ring, id.time),
             PreloadContent::Written(content) => match content {
                 Content::Allocated(allocated) => self.allocate(id, ring, allocated),

@@ -43,6 +43,8 @@ pub(super) struct Process {
     reported: Losses,
     /// True if it was reported that it has loaded a library that does not call the hooks.
     is_bound_deeply: bool,
+    /// The reported number of its forked children that could not connect.
+    unconnected_children: u64,
     heap_rate: Rate,
     call_rate: Rate,
     /// Bytes of the ring that were read before this drain.
@@ -83,6 +85,7 @@ impl Process {
             time_ns: started_ns,
             reported: Losses::default(),
             is_bound_deeply: false,
+            unconnected_children: 0,
             heap_rate: Rate::since(now_ns, HEAP_PERIOD_MIN),
             call_rate: Rate::since(now_ns, CALL_PERIOD_MIN),
             read_before: 0,
@@ -278,14 +281,24 @@ impl Process {
         }
     }
 
-    /// Reports once that it has loaded a library that does not call the hooks.
-    pub(super) fn report_bound_deeply(&mut self, handler: &mut dyn RecordHandler) {
+    /// Reports what its events lack from now on: allocations of a library that does not call the hooks, and those of
+    /// forked children that could not connect.
+    pub(super) fn report_missed(&mut self, handler: &mut dyn RecordHandler) {
+        let id = SampleId { pid: self.pid, tid: self.pid, time: self.time_ns, cpu: NO_CPU };
+        let ring = self.ring.id();
+        let mut report = |content| {
+            let record = PreloadRecord { ring, content };
+            handler.handle_record(id, &KernelRecord::Preloaded(record), EventId::NONE);
+        };
         if !self.is_bound_deeply && self.ring.deep_bindings() > 0 {
             self.is_bound_deeply = true;
-            let id = SampleId { pid: self.pid, tid: self.pid, time: self.time_ns, cpu: NO_CPU };
-            let content = PreloadContent::BoundDeeply;
-            let record = PreloadRecord { ring: self.ring.id(), content };
-            handler.handle_record(id, &KernelRecord::Preloaded(record), EventId::NONE);
+            report(PreloadContent::BoundDeeply);
+        }
+        // The program may have written any number: it must not overflow a sum.
+        let unconnected = self.ring.unconnected_children().min(u64::from(u32::MAX));
+        if unconnected > self.unconnected_children {
+            report(PreloadContent::UnconnectedChildren(unconnected - self.unconnected_children));
+            self.unconnected_children = unconnected;
         }
     }
 
@@ -341,6 +354,7 @@ mod tests {
             time_ns: 0,
             reported: Losses::default(),
             is_bound_deeply: false,
+            unconnected_children: 0,
             heap_rate: Rate::default(),
             call_rate: Rate::default(),
             read_before: 0,

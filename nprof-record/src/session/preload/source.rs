@@ -100,7 +100,7 @@ impl PreloadSource {
     fn report_lost(&mut self, handler: &mut dyn RecordHandler) {
         let id = SampleId::at(self.drain_ns, None);
         for process in &mut self.processes {
-            process.report_bound_deeply(handler);
+            process.report_missed(handler);
             let (now, before) = process.losses();
             let events = [
                 (PreloadedEvent::HeapAlloc, now.allocations, before.allocations),

@@ -52,8 +52,9 @@ impl Recording {
         let times = converter.time_sums();
         let missed = converter.missed();
         let preloaded = converter.preload_plan().cloned();
-        let unseen =
-            missed.as_ref().map(|missed| missed.unseen.processes + missed.bypassed.processes);
+        let unseen = missed
+            .as_ref()
+            .map(|it| it.unseen.processes + it.bypassed.processes + it.unconnected.processes);
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
         // The scheduler charges a thread from its wake-up on a CPU on which another one still runs.
         let is_exact = matches!(waits, Some(WaitMeter::Bpf(_)))

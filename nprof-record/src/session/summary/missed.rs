@@ -31,7 +31,7 @@ impl Summary {
                 if has_calls_only { "calls:1000" } else { "heap:1m" }
             ));
         }
-        let Missed { unseen, bypassed, bound_deeply, unfollowed } = &self.missed;
+        let Missed { unseen, bypassed, bound_deeply, unconnected, unfollowed } = &self.missed;
         if *unfollowed > 0 {
             warnings.push(format!(
                 "{unfollowed} allocations are not in heap.free, heap.live and heap.peak: more than \
@@ -41,7 +41,8 @@ impl Summary {
         if unseen.processes > 0 {
             warnings.push(format!(
                 "{} without {events}; the first is {}: static, set-user-ID and 32-bit programs, and those with \
-                 another network namespace or an environment of their own, do not load the library; {}",
+                 another network namespace, an environment of their own, or limits (ulimit -n, -f, -v) \
+                 do not load the library; {}",
                 processes(unseen),
                 name(&unseen.first),
                 if has_calls_only {
@@ -49,6 +50,15 @@ impl Summary {
                 } else {
                     format!("weigh a probe instead, as root, such as {}", probe(&unseen.first))
                 }
+            ));
+        }
+        if unconnected.processes > 0 {
+            warnings.push(format!(
+                "{} without {events}, forked by {}: no descriptor was free, or a limit, a filter of system calls \
+                 or another network namespace kept {} from nprof-record; raise ulimit -n, -f and -v",
+                processes(unconnected),
+                name(&unconnected.first),
+                if unconnected.processes == 1 { "it" } else { "them" },
             ));
         }
         if bypassed.processes > 0 {
