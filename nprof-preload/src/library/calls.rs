@@ -28,7 +28,8 @@ pub(super) fn called(registers: &Registers) {
 /// Records a call; None if it found no room.
 fn record(thread: &Thread, ring: &Ring, sample: Sample, registers: &Registers) -> Option<()> {
     let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
-    let known = known::number(ring, &copy, sample, registers);
+    // A record of a known stack states no weight.
+    let known = if sample.period == 1 { known::number(ring, &copy, registers) } else { None };
     let content = match known {
         Some(_) => 8 * CalledAgain::WORDS,
         None => 8 * Called::WORDS + copy.bytes,

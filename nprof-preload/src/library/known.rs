@@ -7,18 +7,11 @@ use core::sync::atomic::fence;
 use super::process::Ring;
 use super::stack::Copy;
 use crate::protocol::{MEMO_WAYS, MEMO_WORDS, Registers, StackMemo, first_of_set};
-use crate::sampling::Sample;
 
-/// Returns the number of the stack of a sample, of which `copy` would be recorded; None if the recorder does not know
-/// it. A record of a known stack states no weight, so that every event must be recorded.
-pub(super) fn number(
-    ring: &Ring,
-    copy: &Copy,
-    sample: Sample,
-    registers: &Registers,
-) -> Option<u32> {
-    let end = copy.readable_end().filter(|_| sample.period == 1)?;
+/// Returns the number of a stack of which `copy` would be recorded; None if the recorder does not know it.
+pub(super) fn number(ring: &Ring, copy: &Copy, registers: &Registers) -> Option<u32> {
     let memos = ring.memos()?;
+    let end = copy.readable_end()?;
     let first = first_of_set(registers.ip, registers.sp);
     memos[first..first + MEMO_WAYS].iter().find_map(|memo| matches(memo, registers, end))
 }

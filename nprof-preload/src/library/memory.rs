@@ -41,9 +41,10 @@ fn record(
     registers: &Registers,
 ) {
     let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
-    let known = known::number(ring, &copy, sample, registers);
+    let known = known::number(ring, &copy, registers);
     let content = match known {
-        Some(_) => 8 * Repeated::WORDS,
+        Some(_) if sample.period == 1 => 8 * Repeated::WORDS,
+        Some(_) => 8 * Repeated::SAMPLED_WORDS,
         None => 8 * Allocated::WORDS + copy.bytes,
     };
     let slot = if shadow::prepare(pointer) {
@@ -60,7 +61,12 @@ fn record(
     if let Some(stack) = known {
         let thread_and_stack = u64::from(thread.tid.load(Relaxed)) | u64::from(stack) << 32;
         slot.write(0, &[clock::recent_ns(), thread_and_stack, pointer as u64, size as u64]);
-        slot.commit(Kind::Repeated);
+        if sample.period == 1 {
+            slot.commit(Kind::Repeated);
+        } else {
+            slot.write(Repeated::WORDS, &[sample.weight, u64::from(sample.count)]);
+            slot.commit(Kind::RepeatedSample);
+        }
         shadow::mark(pointer);
         return;
     }

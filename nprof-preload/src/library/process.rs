@@ -328,7 +328,7 @@ fn keep_settings(settings: Settings<'_>) -> bool {
         (settings.wait, WAIT),
         (settings.descriptors, DESCRIPTORS),
         (settings.acknowledge, ACKNOWLEDGE),
-        (settings.heap_period == 1 || settings.call_period == 1, REMEMBER),
+        (settings.memos, REMEMBER),
     ];
     FLAGS.store(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum(), Relaxed);
     true

@@ -19,7 +19,7 @@ pub enum Kind {
     Opened = 5,
     /// A descriptor was closed.
     Closed = 6,
-    /// A block was allocated at a known stack; every allocation is recorded.
+    /// A block was allocated at a known stack, with the period 1.
     Repeated = 7,
     /// Its hook was left by longjmp(3) before it was complete; no content.
     Abandoned = 8,
@@ -27,15 +27,29 @@ pub enum Kind {
     Called = 9,
     /// An instrumented function was called at a known stack; every call is recorded.
     CalledAgain = 10,
+    /// A sampled block was allocated at a known stack, with a longer period.
+    RepeatedSample = 11,
 }
 
 impl Kind {
     /// Returns the kind with a number.
     pub fn from_number(number: u32) -> Option<Self> {
         use Kind::*;
-        [Padding, Allocated, Freed, Kept, Opened, Closed, Repeated, Abandoned, Called, CalledAgain]
-            .into_iter()
-            .find(|&kind| kind as u32 == number)
+        [
+            Padding,
+            Allocated,
+            Freed,
+            Kept,
+            Opened,
+            Closed,
+            Repeated,
+            Abandoned,
+            Called,
+            CalledAgain,
+            RepeatedSample,
+        ]
+        .into_iter()
+        .find(|&kind| kind as u32 == number)
     }
 }
 
@@ -146,20 +160,26 @@ impl Allocated<'_> {
     pub const WORDS: usize = 8 + Registers::WORDS;
 }
 
-/// A block that was allocated at a known stack, with the period 1.
+/// A sampled block that was allocated at a known stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repeated {
     /// The address of the block.
     pub pointer: u64,
     /// The size that the program asked for.
     pub size: u64,
+    /// As [`Allocated::weight`].
+    pub weight: u64,
+    /// As [`Allocated::count`].
+    pub count: u32,
     /// [`super::StackMemo::number`].
     pub stack: u32,
 }
 
 impl Repeated {
-    /// The words: time, thread and stack, pointer, size.
+    /// The words with the period 1: time, thread and stack, pointer, size.
     pub const WORDS: usize = 4;
+    /// The words with a longer period: the same, weight, count.
+    pub const SAMPLED_WORDS: usize = Self::WORDS + 2;
 }
 
 /// A sampled call of a function that the compiler instrumented.
@@ -294,6 +314,15 @@ impl<'a> Record<'a> {
             Kind::Repeated => Content::Repeated(Repeated {
                 pointer: word(2)?,
                 size: word(3)?,
+                weight: word(3)?,
+                count: word(3)?.clamp(1, u64::from(u32::MAX)) as u32,
+                stack: high(word(1)?),
+            }),
+            Kind::RepeatedSample => Content::Repeated(Repeated {
+                pointer: word(2)?,
+                size: word(3)?,
+                weight: word(4)?,
+                count: low(word(5)?),
                 stack: high(word(1)?),
             }),
             Kind::Called => Content::Called(Called {
@@ -333,7 +362,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_accepts_any_bytes(kind in 0..12_u32, words in proptest::collection::vec(0..600_u64, 0..80)) {
+        fn parse_accepts_any_bytes(kind in 0..13_u32, words in proptest::collection::vec(0..600_u64, 0..80)) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             if let Some(record) = Record::parse(kind, &bytes) {
                 prop_assert_eq!(record.time_ns, words[0]);
@@ -362,6 +391,19 @@ mod tests {
             words[6] = stack_bytes;
             assert_eq!(parse(&words), valid, "{stack_bytes}");
         }
+    }
+
+    #[test]
+    fn repeated_blocks_have_their_weight() {
+        let words = [5, 6 | 7 << 32, 0x10, 100, 3000, 2].map(u64::to_ne_bytes).concat();
+        let repeated = |kind: Kind, bytes: &[u8]| {
+            let record = Record::parse(kind as u32, bytes).expect("a record");
+            let Content::Repeated(repeated) = record.content else { panic!("{record:?}") };
+            assert_eq!((repeated.pointer, repeated.size, repeated.stack), (0x10, 100, 7));
+            (repeated.weight, repeated.count)
+        };
+        assert_eq!(repeated(Kind::Repeated, &words[..8 * Repeated::WORDS]), (100, 100));
+        assert_eq!(repeated(Kind::RepeatedSample, &words), (3000, 2));
     }
 
     #[test]

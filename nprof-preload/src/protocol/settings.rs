@@ -5,7 +5,7 @@ use core::fmt;
 /// The environment variable that holds the [`Settings`].
 pub const VARIABLE: &str = "NPROF_PRELOAD";
 
-/// The settings of the library: `NAME:secret=HEX,heap=BYTES,calls=NUMBER,stack=BYTES,ring=BYTES[,fd][,wait][,ack]`.
+/// The settings of the library: `NAME:secret=HEX,heap=BYTES,calls=NUMBER,stack=BYTES,ring=BYTES[,memos][,fd][,wait][,ack]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings<'a> {
     /// The name of the recorder's abstract socket, without the zero byte before it; no `:`.
@@ -21,6 +21,8 @@ pub struct Settings<'a> {
     pub stack_bytes: u32,
     /// The size of the ring's data, a power of two.
     pub ring_bytes: u32,
+    /// True if the ring has memos of known stacks.
+    pub memos: bool,
     /// True if descriptors are recorded.
     pub descriptors: bool,
     /// True if a thread waits for room in a full ring; false if it drops the record and counts it.
@@ -41,6 +43,7 @@ impl<'a> Settings<'a> {
             call_period: 0,
             stack_bytes: 8 << 10,
             ring_bytes: 1 << 20,
+            memos: false,
             descriptors: false,
             wait: false,
             acknowledge: false,
@@ -54,6 +57,7 @@ impl<'a> Settings<'a> {
                 Some(("calls", value)) => settings.call_period = value.parse().ok()?,
                 Some(("stack", value)) => settings.stack_bytes = value.parse().ok()?,
                 Some(("ring", value)) => settings.ring_bytes = value.parse().ok()?,
+                None if item == "memos" => settings.memos = true,
                 None if item == "fd" => settings.descriptors = true,
                 None if item == "wait" => settings.wait = true,
                 None if item == "ack" => settings.acknowledge = true,
@@ -81,9 +85,12 @@ impl fmt::Display for Settings<'_> {
             self.stack_bytes,
             self.ring_bytes
         )?;
-        for (set, name) in
-            [(self.descriptors, ",fd"), (self.wait, ",wait"), (self.acknowledge, ",ack")]
-        {
+        for (set, name) in [
+            (self.memos, ",memos"),
+            (self.descriptors, ",fd"),
+            (self.wait, ",wait"),
+            (self.acknowledge, ",ack"),
+        ] {
             if set {
                 f.write_str(name)?;
             }
@@ -105,6 +112,7 @@ mod tests {
             call_period: 64,
             stack_bytes: 4096,
             ring_bytes: 1 << 21,
+            memos: true,
             descriptors: true,
             wait: true,
             acknowledge: true,

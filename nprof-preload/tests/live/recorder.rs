@@ -133,6 +133,7 @@ pub(crate) fn settings(socket: &str, secret: u64) -> Settings<'_> {
         call_period: 0,
         stack_bytes: 2048,
         ring_bytes: 1 << 20,
+        memos: true,
         descriptors: false,
         wait: true,
         acknowledge: false,

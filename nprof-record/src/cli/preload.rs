@@ -48,6 +48,7 @@ impl Preload {
             call_period: period(Subject::Calls, events.call_period.first(FIRST_CALL_PERIOD)),
             stack_bytes: args.stack_size,
             ring_bytes: events.ring_bytes(),
+            memos: events.has_fixed_period(),
             descriptors: events.has(Subject::Descriptors),
             // A lost release would look like a leak.
             wait: true,

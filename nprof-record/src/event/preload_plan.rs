@@ -119,8 +119,13 @@ impl PreloadPlan {
     /// Returns the bytes of the ring of a process. All blocks, or those of a fixed distance, fill 1 MiB within a
     /// millisecond, before the recorder wakes up, and the program waits: for 80 % of its time with `heap:1`.
     pub(crate) fn ring_bytes(&self) -> u32 {
+        if self.has_fixed_period() { 4 << 20 } else { 1 << 20 }
+    }
+
+    /// True if the distance of an event's samples is fixed: their number is not bounded.
+    pub(crate) fn has_fixed_period(&self) -> bool {
         let is_fixed = |period: PreloadPeriod| period.samples_per_second().is_none();
-        if is_fixed(self.heap_period) || is_fixed(self.call_period) { 4 << 20 } else { 1 << 20 }
+        is_fixed(self.heap_period) || is_fixed(self.call_period)
     }
 
     /// True if it has no event but that of calls.

@@ -169,7 +169,7 @@ fn exact_mode_has_each_block() {
 /// The library knows all stacks after the first round, and must tell those of equal size apart: `one` and `two`
 /// differ by a return address alone, and `varying` is found by a frame pointer.
 #[test]
-fn exact_mode_tells_known_stacks_apart() {
+fn known_stacks_are_told_apart() {
     let directory = Directory::new("heap-known");
     let source = "
         #include <stdlib.h>
@@ -196,6 +196,16 @@ fn exact_mode_tells_known_stacks_apart() {
         assert_eq!(heap.of(event, "one"), Total { samples: 3000, weight: 30_000 });
         assert_eq!(heap.of(event, "two"), Total { samples: 3000, weight: 3_000_000 });
         assert_eq!(heap.of(event, "varying"), Total { samples: 3000, weight: sum });
+    }
+    // Blocks of at least the period are exact, too.
+    let heap = recorded(&directory, &program, &["-e", "heap:512"]);
+    assert_eq!(heap.incomplete, 0);
+    for event in ["heap.alloc", "heap.free"] {
+        assert_eq!(heap.of(event, "two").weight, 3_000_000);
+        assert_eq!(heap.of(event, "varying").weight, sum);
+        // Of the rest 59 samples of 512 bytes are expected: six standard deviations.
+        let one = heap.of(event, "one").weight;
+        assert!((6_500..=53_500).contains(&one), "{one}");
     }
 }
 

@@ -28,10 +28,9 @@ impl<S: Sink> Converter<S> {
     /// Takes an allocation at a known stack.
     pub(super) fn allocate_again(&mut self, id: SampleId, ring: u64, repeated: &Repeated) {
         let Some((task, node)) = self.locate_known(id, ring, repeated.stack) else { return };
-        let &Repeated { pointer, size, .. } = repeated;
-        // A record has 32 bits for the count of an allocation with the period 1.
-        let count = size.clamp(1, u64::from(u32::MAX));
-        let block = Block { node, size, weight: size, count, time_ns: id.time };
+        let &Repeated { pointer, size, weight, .. } = repeated;
+        let count = u64::from(repeated.count).max(1);
+        let block = Block { node, size, weight, count, time_ns: id.time };
         self.add_block(ring, task, pointer, block);
     }
 

@@ -52,6 +52,7 @@ mod tests {
             call_period: 0,
             stack_bytes: 8192,
             ring_bytes: 1 << 20,
+            memos: false,
             descriptors: true,
             wait: false,
             acknowledge: false,
