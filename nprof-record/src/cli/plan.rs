@@ -171,9 +171,15 @@ fn check_rate(request: &Request, highest: u64) -> anyhow::Result<()> {
     for wanted in &request.events {
         let rate = wanted.rate().unwrap_or(request.frequency);
         if rate > highest {
+            let remedy = match wanted.period {
+                Some(_) => {
+                    format!("choose a period of at least {}", wanted.shortest_period(highest))
+                }
+                None => "lower the frequency".to_owned(),
+            };
             bail!(
-                "{}: {rate} samples per second exceed the kernel's limit of {highest}; lower the \
-                 rate or raise sysctl kernel.perf_event_max_sample_rate",
+                "{}: {rate} samples per second exceed the kernel's limit of {highest}; {remedy}, or raise \
+                 sysctl kernel.perf_event_max_sample_rate",
                 wanted.name
             );
         }
@@ -184,6 +190,29 @@ fn check_rate(request: &Request, highest: u64) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Event;
+
+    #[test]
+    fn shortest_period_of_the_kernel_is_named() {
+        let clock = Event { rate: EventRate::PerCpuSecond(1_000_000_000), ..event::calls() };
+        let with = |period| Request {
+            events: vec![RequestedEvent {
+                name: "cpu-clock".to_owned(),
+                candidates: vec![clock.clone()],
+                period: Some(period),
+                scope: None,
+            }],
+            frequency: 997,
+            unwind: None,
+            stack_size: 8,
+            scope: CpuMode::User,
+            open_modes: Vec::new(),
+            delayed: false,
+        };
+        let error = check_rate(&with(100), 60_000).expect_err("too often").to_string();
+        assert!(error.contains("a period of at least 16667,"), "{error}");
+        assert!(check_rate(&with(16_667), 60_000).is_ok());
+    }
 
     #[test]
     fn frequency_is_below_the_limit_of_the_kernel() {

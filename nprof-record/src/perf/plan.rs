@@ -46,8 +46,18 @@ impl RequestedEvent {
     /// without a period.
     pub(crate) fn rate(&self) -> Option<u64> {
         let period = self.period?;
+        Some(self.events_per_second()? / period.max(1))
+    }
+
+    /// Returns the shortest period with at most this number of samples per second on a busy CPU.
+    pub(crate) fn shortest_period(&self, highest: u64) -> u64 {
+        self.events_per_second().unwrap_or(0).div_ceil(highest.max(1)).max(1)
+    }
+
+    /// Returns the events per second on a busy CPU; 0 if unknown.
+    fn events_per_second(&self) -> Option<u64> {
         match self.candidates.first()?.rate {
-            EventRate::PerCpuSecond(rate) | EventRate::Typical(rate) => Some(rate / period.max(1)),
+            EventRate::PerCpuSecond(rate) | EventRate::Typical(rate) => Some(rate),
             EventRate::Unknown | EventRate::EveryEvent => Some(0),
         }
     }
