@@ -11,6 +11,7 @@ pub(crate) mod frame_table;
 mod generated_code;
 pub(crate) mod process_code;
 pub(crate) mod process_tree;
+pub(crate) mod recent_stacks;
 pub(crate) mod rule_cache;
 pub(crate) mod sample_stack;
 pub(crate) mod stack_cache;

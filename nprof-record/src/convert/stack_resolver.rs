@@ -18,6 +18,7 @@ use crate::convert::dictionary::{FrameKey, Sink};
 use crate::convert::frame_table::FrameTable;
 use crate::convert::process_code::{ProcessCode, RuntimeCode};
 use crate::convert::process_tree::{Process, ProcessTree};
+use crate::convert::recent_stacks::{RecentStacks, StackHash};
 use crate::convert::rule_cache::RuleCache;
 use crate::convert::sample_stack;
 use crate::convert::stack_cache::{KnownPart, StackCache};
@@ -72,6 +73,8 @@ pub(crate) struct StackResolver {
     known: Option<KnownPart>,
     /// True if the words on which a walk depends are found.
     finds_words: bool,
+    /// The stacks that were walked lately: the words of repeated ones are found.
+    recent: RecentStacks,
     /// Those of the current stack.
     words: Option<WalkWords>,
     /// The offset of the leaf of the current stack in place of that of its address.
@@ -99,6 +102,7 @@ impl StackResolver {
             rules: RuleCache::default(),
             known: None,
             finds_words: false,
+            recent: RecentStacks::default(),
             words: None,
             leaf_offset: None,
             addresses: Vec::new(),
@@ -229,7 +233,15 @@ impl StackResolver {
                     not_seen, input, copied, &mut code, depth, addresses, &mut notes,
                 );
                 if self.finds_words && mark == Mark::None {
-                    self.words = sample_stack::words_of_walk(copied, &mut code, addresses, &notes);
+                    let sp = copied.stack_pointer().unwrap_or(0);
+                    let hash = StackHash::new(sample_id.pid, sp, addresses);
+                    if self.recent.is_repeated(hash) {
+                        self.words =
+                            sample_stack::words_of_walk(copied, &mut code, addresses, &notes);
+                        if self.words.is_none() {
+                            self.recent.note_in_vain(hash);
+                        }
+                    }
                 }
                 mark
             }

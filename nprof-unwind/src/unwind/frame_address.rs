@@ -3,7 +3,7 @@
 use nprof_object::RuntimeAddress;
 
 /// The address at which a frame was executing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameAddress {
     /// The instruction that was about to run: of the leaf, or of a frame that a signal interrupted.
     Instruction(RuntimeAddress),

@@ -1,9 +1,12 @@
 //! The words of a stack on which a walk depends.
 
+use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
 use crate::arch;
-use crate::unwind::code_map::CodeMap;
+use crate::arch::rule::{AnalyzedRule, GeneratedFrame};
+use crate::unwind::code_map::{CodeMap, UnwindInfo};
+use crate::unwind::compact_rule::CompactRule;
 use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::frame_state::FrameState;
 use crate::unwind::frame_visitor::FrameVisitor;
@@ -24,6 +27,36 @@ pub struct WalkWords {
     pub words: Vec<(u64, u64)>,
     /// True if it depends on the frame pointer.
     pub has_frame_pointer: bool,
+}
+
+/// The code of a process for a proof. Without a frame pointer that it needs, a walk searches the code of each
+/// function for its caller, which takes milliseconds and proves nothing: this code has no result for these searches.
+struct ProofCode<'a, C>(&'a mut C);
+
+impl<C: CodeMap> CodeMap for ProofCode<'_, C> {
+    fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo {
+        self.0.unwind_info(address)
+    }
+
+    fn compact_rule(&mut self, address: FrameAddress) -> Option<CompactRule> {
+        self.0.compact_rule(address)
+    }
+
+    fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
+        self.0.analyze(address)
+    }
+
+    fn is_generated(&self, address: RuntimeAddress) -> bool {
+        self.0.is_generated(address)
+    }
+
+    fn generated_frame(&mut self, address: RuntimeAddress) -> GeneratedFrame {
+        self.0.generated_frame(address)
+    }
+
+    fn is_after_call(&mut self, address: RuntimeAddress) -> Option<bool> {
+        self.0.is_after_call(address)
+    }
 }
 
 /// Notes the frames of a walk.
@@ -113,6 +146,7 @@ impl WalkWords {
         let stack = StackCopy::with_segments(self.words[0].0, first, 8, segments);
         let (mut walked, mut notes) = (Vec::new(), FrameNotes::default());
         let frame = FrameState { registers, address: start.address };
+        let code = &mut ProofCode(code);
         let mark = unwind(frame, &stack, code, addresses.len() + 1, &mut walked, &mut notes);
         let left = notes.frames.len();
         let is_whole = left + 1 == addresses.len() && mark == Mark::None && walked == addresses;
