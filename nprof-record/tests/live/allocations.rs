@@ -24,6 +24,8 @@ pub(crate) struct Allocations {
     totals: BTreeMap<(String, String), Total>,
     /// The values of `on` by event.
     objects: Vec<(String, String)>,
+    /// The names of the processes with samples of an event below the function main, at these.
+    commands: BTreeSet<(String, String)>,
     /// The number of samples with an incomplete stack.
     incomplete: usize,
 }
@@ -37,6 +39,7 @@ impl Allocations {
         let mut events = BTreeMap::new();
         let mut totals = BTreeMap::<(String, String), Total>::new();
         let (mut objects, mut incomplete) = (Vec::new(), 0);
+        let mut commands = BTreeSet::new();
         while let Some(record) = reader.next().expect("a stream") {
             tables.apply(&record);
             match &record {
@@ -50,6 +53,12 @@ impl Allocations {
                     // Recursion counts once.
                     let functions: BTreeSet<&str> =
                         path.into_iter().flatten().chain([""]).collect();
+                    if functions.contains("main")
+                        && let Some(task) = tables.task(sample.task)
+                    {
+                        let name = String::from_utf8_lossy(tables.names.get(task.comm));
+                        commands.insert((event.clone(), name.into_owned()));
+                    }
                     for function in functions {
                         let total = totals.entry((event.clone(), function.to_owned())).or_default();
                         total.samples += 1;
@@ -62,7 +71,7 @@ impl Allocations {
                 _ => {}
             }
         }
-        Self { verdict: reader.verdict(), totals, objects, incomplete }
+        Self { verdict: reader.verdict(), totals, objects, commands, incomplete }
     }
 
     pub(crate) fn of(&self, event: &str, function: &str) -> Total {
@@ -358,6 +367,37 @@ fn peak_is_that_of_plateau_and_not_of_later_churn() {
     assert_eq!(heap.weight("heap.peak", "churn"), 0);
     assert_eq!(heap.weight("heap.alloc", "churn"), 600 << 20);
     assert_eq!(heap.weight("heap.live", ""), 0);
+}
+
+#[test]
+fn blocks_of_a_program_that_executes_another_have_its_name() {
+    let directory = Directory::new("heap-exec");
+    let source = "
+        #include <stdlib.h>
+        #include <unistd.h>
+        void *volatile sink;
+        int main(void) {
+            for (int i = 0; i < 100; i++) sink = malloc(1 << 20);
+            return execl(\"/bin/sleep\", \"sleep\", \"0.1\", (char *)0);
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    let as_root = record(&["-e", "heap:256k", "-o", &file, "--", &program]);
+    let seen = Allocations::read(&file, &program);
+    let mut runs = vec![(as_root, seen)];
+    let (file, options) = (directory.path("other"), ["-e", "heap:256k"]);
+    if let Ok(output) = record_as_other_user_with(&directory, &file, &program, &options) {
+        runs.push((output, Allocations::read(&file, &program)));
+    }
+    for (output, heap) in runs {
+        assert!(output.status.success(), "{}", stderr(&output));
+        for event in ["heap.alloc", "heap.live", "heap.peak"] {
+            assert_eq!(heap.weight(event, "main"), 100 << 20, "{event}");
+            let is_event = |(of, _): &&(String, String)| of == event;
+            let names: Vec<_> = heap.commands.iter().filter(is_event).map(|it| &it.1).collect();
+            assert_eq!(names, ["program"], "{event}");
+        }
+    }
 }
 
 #[test]

@@ -198,6 +198,18 @@ impl AllocationState {
         Some(ended)
     }
 
+    /// Removes the blocks of a process, and returns them with its first thread.
+    pub(crate) fn take_heaps(&mut self, pid: u32) -> Vec<(TaskId, LiveSet)> {
+        let released_max = self.released_max();
+        let of_process = self.processes.values_mut().filter(|process| process.pid == pid);
+        let taken: Vec<_> = of_process
+            .map(|it| (it.task, std::mem::replace(&mut it.heap, LiveSet::new(released_max))))
+            .collect();
+        let blocks: usize = taken.iter().map(|(_, heap)| heap.len()).sum();
+        self.blocks = self.blocks.saturating_sub(blocks);
+        taken
+    }
+
     /// Keeps the id of a thread that has exited: its records may have waited in the ring for that of a thread that did
     /// not run.
     pub(crate) fn note_exited(&mut self, pid: u32, tid: u32, task: TaskId) {

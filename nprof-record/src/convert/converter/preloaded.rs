@@ -236,12 +236,25 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// Writes the blocks of a process that executes another image, while the stream has its name from before.
+    pub(super) fn end_heaps(&mut self, pid: u32, time_ns: u64) {
+        let Some(state) = &mut self.allocations else { return };
+        for (task, heap) in state.take_heaps(pid) {
+            self.write_heap(task, &heap, time_ns);
+        }
+    }
+
+    /// Writes the blocks that a process has and had at its peak.
+    fn write_heap(&mut self, task: TaskId, heap: &LiveSet, time_ns: u64) {
+        let (peak_ns, at_peak) = heap.peak_until(time_ns);
+        self.write_rows(PreloadedEvent::HeapPeak, task, time_ns, &at_peak, Some(peak_ns));
+        self.write_rows(PreloadedEvent::HeapLive, task, time_ns, &heap.live(), None);
+    }
+
     /// Writes what a process has and had at its peak.
     fn write_live(&mut self, process: &Allocator, time_ns: u64) {
         let task = process.task;
-        let (peak_ns, at_peak) = process.heap.peak_until(time_ns);
-        self.write_rows(PreloadedEvent::HeapPeak, task, time_ns, &at_peak, Some(peak_ns));
-        self.write_rows(PreloadedEvent::HeapLive, task, time_ns, &process.heap.live(), None);
+        self.write_heap(task, &process.heap, time_ns);
         for (_, descriptor) in process.descriptors.iter() {
             let age_ns = Some(time_ns.saturating_sub(descriptor.time_ns));
             let (event, node) = (PreloadedEvent::FdLive, descriptor.node);

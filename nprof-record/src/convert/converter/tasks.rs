@@ -99,6 +99,7 @@ impl<S: Sink> Converter<S> {
         if exec {
             self.read_names_to_end(tid, u64::MAX);
             self.resolver.watches.forget_process(tid);
+            self.end_heaps(tid, sample_id.time);
         }
         let change = self.tree.rename(tid, exec, name, sample_id);
         if exec && change.is_some() {
