@@ -147,6 +147,40 @@ fn unexplained_waiting_has_a_reason() {
 }
 
 #[test]
+fn sample_between_wake_up_and_last_part_does_not_end_the_wait() {
+    let mut schedule = Schedule::new(LIMITS);
+    schedule.runs(2, 10, 0, 5 * MS);
+    schedule.part(1, 0, 4 * MS, None);
+    let pair = Pair { run: 0, number: 1 };
+    let waker = Some(Waker { task: TaskId(2), node: NodeId(2) });
+    schedule.charger.wake(pair, waker, 5 * MS);
+    schedule.charger.running(TaskId(1), 5 * MS + 6, NodeId(11), PERIOD);
+    schedule.charger.wait(Wait {
+        event: EventId(1),
+        task: TaskId(1),
+        node: NodeId(1),
+        start: 4 * MS + 10,
+        end: 5 * MS + 10,
+        weight: MS,
+        count: 1,
+        pair: Some(pair),
+    });
+    assert_eq!(share(&schedule.finish(), target(2, 10, None)), 1.0);
+    // The wake-up may come after the last part, which then begins later.
+    let mut schedule = Schedule::new(LIMITS);
+    schedule.runs(2, 10, 0, 5 * MS);
+    schedule.part(1, 0, 4 * MS, None);
+    schedule.part(1, 4 * MS + MS / 10, 5 * MS + MS / 10, Some(pair));
+    schedule.charger.wake(pair, waker, 5 * MS);
+    assert_eq!(share(&schedule.finish(), target(2, 10, None)), 1.0);
+    // Without a last part it had ended, at the latest when the thread goes on again.
+    let mut schedule = Schedule::new(LIMITS);
+    schedule.part(1, 0, 5 * MS, None);
+    schedule.runs(1, 10, 5 * MS, 17 * MS);
+    assert_eq!(only_target(schedule.take()), target(1, 1, Some(Reason::UnknownWaker)));
+}
+
+#[test]
 fn wake_up_may_come_before_its_wait_and_belongs_to_its_run() {
     let mut schedule = Schedule::new(LIMITS);
     schedule.runs(2, 10, 0, 5 * MS);

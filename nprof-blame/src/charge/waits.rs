@@ -13,6 +13,11 @@ use super::activity::{Pair, SharedEnd, Wait, WaitEnd};
 /// the time of a wake-up is that of its sample, some microseconds after the end of the wait.
 const PART_GAP_NS: u64 = 10_000;
 
+/// The time for which the last part of a wait may be late: it is written when the thread runs again, and the copy of
+/// its stack took 0.2 ms on a busy machine, in which the thread had CPU samples. If its wake-up comes after it in the
+/// stream, it begins later by the time that the thread waited for a CPU.
+const LATE_PART_NS: u64 = 10_000_000;
+
 /// A wait, or a part of one, and its end.
 #[derive(Debug)]
 pub(super) struct OpenWait {
@@ -26,7 +31,19 @@ struct Parts {
     numbers: VecDeque<u64>,
     /// The end of the last part.
     until: u64,
+    /// The first time after it at which the thread did something else. The last part may still come: it is written
+    /// when the thread runs again, and a sample may interrupt the thread before that.
+    went_on: Option<u64>,
     end: SharedEnd,
+}
+
+impl Parts {
+    /// Ends the parts if their thread went on.
+    fn end_if_went_on(&self) {
+        if self.went_on.is_some() {
+            self.end.set(WaitEnd::Unknown);
+        }
+    }
 }
 
 /// The open waits: parts of waits in progress, and waits that ended before their wake-up came
@@ -49,13 +66,15 @@ impl OpenWaits {
     pub(super) fn add(&mut self, wait: Wait) -> (SharedEnd, Vec<OpenWait>) {
         let mut decided = Vec::new();
         let earlier = self.in_progress.remove(&wait.task);
+        let is_early = wait.pair.is_some_and(|pair| !self.wakes.contains_key(&pair));
+        let gap_max_ns = if is_early { LATE_PART_NS } else { PART_GAP_NS };
         let mut parts = match earlier {
-            Some(parts) if wait.start.abs_diff(parts.until) <= PART_GAP_NS => parts,
+            Some(parts) if wait.start.abs_diff(parts.until) <= gap_max_ns => parts,
             earlier => {
                 // The wait before this one ended without a record of it.
                 decided.extend(earlier.into_iter().flat_map(|p| self.end(&p, WaitEnd::Unknown)));
                 let end = Rc::new(Cell::new(WaitEnd::Open));
-                Parts { numbers: VecDeque::new(), until: 0, end }
+                Parts { numbers: VecDeque::new(), until: 0, went_on: None, end }
             }
         };
         let end = Rc::clone(&parts.end);
@@ -65,7 +84,7 @@ impl OpenWaits {
             parts.numbers.pop_front();
         }
         parts.numbers.push_back(self.next);
-        parts.until = wait.end;
+        (parts.until, parts.went_on) = (wait.end, None);
         self.next += 1;
         match wait.pair {
             None => {
@@ -100,8 +119,11 @@ impl OpenWaits {
     /// Notes that a thread does something else from `start` on. Returns the waits that had therefore
     /// ended.
     pub(super) fn goes_on(&mut self, task: TaskId, start: u64) -> Vec<OpenWait> {
-        let ended = |parts: &Parts| start >= parts.until;
-        if !self.in_progress.get(&task).is_some_and(ended) {
+        let Some(parts) = self.in_progress.get_mut(&task).filter(|parts| start >= parts.until)
+        else {
+            return Vec::new();
+        };
+        if start.saturating_sub(*parts.went_on.get_or_insert(start)) <= LATE_PART_NS {
             return Vec::new();
         }
         let parts = self.in_progress.remove(&task);
@@ -119,7 +141,13 @@ impl OpenWaits {
             self.wake_times.pop_front();
         }
         // Later parts of these waits begin a new list of parts.
-        self.in_progress.retain(|_, parts| parts.until >= time);
+        self.in_progress.retain(|_, parts| {
+            let is_kept = parts.until >= time;
+            if !is_kept {
+                parts.end_if_went_on();
+            }
+            is_kept
+        });
         self.ended.retain(|_, parts| parts.until >= time);
         expired
     }
@@ -127,6 +155,7 @@ impl OpenWaits {
     /// Removes all waits and wake-ups.
     pub(super) fn take_all(&mut self) -> Vec<OpenWait> {
         let waits = std::mem::take(self);
+        waits.in_progress.values().for_each(Parts::end_if_went_on);
         waits.open.into_values().collect()
     }
 
