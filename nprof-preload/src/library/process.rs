@@ -65,6 +65,8 @@ static FLAGS: AtomicU32 = AtomicU32::new(0);
 static HELLO_FLAGS: AtomicU32 = AtomicU32::new(0);
 static NAME: [AtomicU8; MAXIMUM_NAME_BYTES] = [const { AtomicU8::new(0) }; MAXIMUM_NAME_BYTES];
 static NAME_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// The network namespace in which the process has connected.
+static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 static LAST_PROBE_NS: AtomicU64 = AtomicU64::new(0);
 
 const WAIT: u32 = 1;
@@ -229,6 +231,7 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
     KEY.store(key, Relaxed);
     ID.store(id, Relaxed);
     PID.store(pid, Relaxed);
+    NAMESPACE.store(sys::network_namespace(), Relaxed);
     // SAFETY: as in `is_forked`.
     unsafe { (*MARKER.load(Relaxed)).store(1, Relaxed) };
     // A handler that interrupted a hook which writes to the ring of the parent must not pull it from under it.
@@ -265,7 +268,10 @@ pub(super) fn probe_recorder(now_ns: u64, interval_ns: u64) {
     }
     match connect_to_recorder(0) {
         Ok(socket) => sys::close(socket),
-        Err(sys::ECONNREFUSED) => STATUS.store(Status::Quiet as u32, Relaxed),
+        // In another network namespace the name of the socket is not known, and the recorder may live.
+        Err(sys::ECONNREFUSED) if sys::network_namespace() == NAMESPACE.load(Relaxed) => {
+            STATUS.store(Status::Quiet as u32, Relaxed);
+        }
         // The program has no descriptor left, for example, or the recorder is stopped.
         Err(_) => {}
     }

@@ -81,6 +81,26 @@ pub(super) fn inode(descriptor: i32) -> u64 {
     if status == 0 { words[1] } else { 0 }
 }
 
+/// Returns the cookie of the thread's network namespace; 0 if it is unknown, as before Linux 5.14.
+pub(super) fn network_namespace() -> u64 {
+    const AF_UNIX: usize = 1;
+    const DGRAM_CLOEXEC: usize = 2 | 0o2000000;
+    const SOL_SOCKET: usize = 1;
+    const SO_NETNS_COOKIE: usize = 71;
+    let (mut cookie, mut bytes) = (0_u64, 8_u32);
+    // SAFETY: the kernel writes at most 8 bytes, as `bytes` says, and their number.
+    unsafe {
+        let socket = call(SOCKET, [AF_UNIX, DGRAM_CLOEXEC, 0, 0, 0, 0]);
+        if socket < 0 {
+            return 0;
+        }
+        let (value, length) = (&raw mut cookie as usize, &raw mut bytes as usize);
+        call(GETSOCKOPT, [socket as usize, SOL_SOCKET, SO_NETNS_COOKIE, value, length, 0]);
+        close(socket as i32);
+    }
+    cookie
+}
+
 /// Returns a random number that is not 0; None without a random source.
 pub(super) fn random() -> Option<u64> {
     let mut value = 0_u64;

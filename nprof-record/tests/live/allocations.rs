@@ -646,6 +646,37 @@ fn snapshot_is_written_on_signal_and_at_intervals() {
     run(&["-e", "heap:64k", "--snapshot", "100ms"], &[]);
 }
 
+/// The ring is full many times. The name of the recorder's socket is unknown there.
+#[test]
+fn process_in_a_new_network_namespace_loses_nothing() {
+    let directory = Directory::new("heap-namespace");
+    let source = "
+        #define _GNU_SOURCE
+        #include <sched.h>
+        #include <stdlib.h>
+        void *volatile sink;
+        __attribute__((noinline)) void after(void) {
+            for (int i = 0; i < 200000; i++) { sink = malloc(100); free(sink); }
+        }
+        int main(void) {
+            free(malloc(10));
+            if (unshare(CLONE_NEWNET)) return 77;
+            after();
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    let output = record(&["-e", "heap:1", "-o", &file, "--", &program]);
+    if output.status.code() == Some(77) {
+        return eprintln!("SKIPPED: no right to create a network namespace");
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    let heap = Allocations::read(&file, &program);
+    for event in ["heap.alloc", "heap.free"] {
+        assert_eq!(heap.of(event, "after"), Total { samples: 200_000, weight: 20_000_000 });
+    }
+}
+
 #[test]
 fn program_runs_on_without_its_recorder() {
     let directory = Directory::new("heap-no-recorder");

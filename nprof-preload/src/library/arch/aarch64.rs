@@ -30,6 +30,7 @@ pub(in crate::library) mod number {
     pub(in crate::library) const SOCKET: usize = 198;
     pub(in crate::library) const CONNECT: usize = 203;
     pub(in crate::library) const SETSOCKOPT: usize = 208;
+    pub(in crate::library) const GETSOCKOPT: usize = 209;
     pub(in crate::library) const SENDMSG: usize = 211;
     pub(in crate::library) const MUNMAP: usize = 215;
     pub(in crate::library) const MMAP: usize = 222;

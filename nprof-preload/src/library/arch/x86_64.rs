@@ -23,6 +23,7 @@ pub(in crate::library) mod number {
     pub(in crate::library) const CONNECT: usize = 42;
     pub(in crate::library) const SENDMSG: usize = 46;
     pub(in crate::library) const SETSOCKOPT: usize = 54;
+    pub(in crate::library) const GETSOCKOPT: usize = 55;
     pub(in crate::library) const FCNTL: usize = 72;
     pub(in crate::library) const FTRUNCATE: usize = 77;
     pub(in crate::library) const SIGALTSTACK: usize = 131;
