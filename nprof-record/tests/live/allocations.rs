@@ -7,7 +7,7 @@ use std::process::Command;
 use nprof_stream::tables::Tables;
 use nprof_stream::{Mark, Reader, Record, Verdict};
 
-use crate::support::{Directory, record, record_as_other_user_with, recorder, stderr};
+use crate::support::{Directory, can_record, record, record_as_other_user_with, recorder, stderr};
 use crate::symbols::Symbols;
 
 /// The samples of a function and the functions below it.
@@ -327,6 +327,45 @@ fn process_that_forks_without_the_function_has_the_blocks_of_its_parent() {
     let live = ["first", "second", "third"].map(|site| heap.weight("heap.live", site));
     // Both processes have the second block.
     assert_eq!(live, [0, 4000, 4000]);
+}
+
+/// The child waits until its parent has allocated more, and then has its first record.
+#[test]
+fn process_forked_without_the_function_has_no_later_blocks_of_its_parent() {
+    if !can_record() {
+        return eprintln!("SKIPPED: no records of forks");
+    }
+    let directory = Directory::new("heap-raw-fork");
+    let source = "
+        #include <signal.h>
+        #include <stdlib.h>
+        #include <sys/syscall.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        void *volatile kept;
+        __attribute__((noinline)) void before(void) { kept = malloc(1000); }
+        __attribute__((noinline)) void after(void) { for (int i = 0; i < 100; i++) kept = malloc(100); }
+        __attribute__((noinline)) void child(void) { kept = malloc(2000); }
+        int main(void) {
+            int ready[2];
+            char byte;
+            if (pipe(ready)) return 1;
+            before();
+            if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) {
+                int got = read(ready[0], &byte, 1);
+                child();
+                _exit(got != 1);
+            }
+            after();
+            if (write(ready[1], \"x\", 1) != 1) return 1;
+            wait(0);
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:1"]);
+    let live = ["before", "after", "child"].map(|site| heap.weight("heap.live", site));
+    // Both processes have the first block.
+    assert_eq!(live, [2000, 10_000, 2000]);
 }
 
 #[test]

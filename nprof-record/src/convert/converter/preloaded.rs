@@ -159,7 +159,8 @@ impl<S: Sink> Converter<S> {
     }
 
     fn start_allocator(&mut self, id: SampleId, hello: &Hello, memos: Option<Memos>) {
-        let is_known = self.tree.task(id.pid).is_some();
+        let recorded_ns = self.tree.task(id.pid).map(|task| task.time_ns);
+        let is_known = recorded_ns.is_some();
         self.add_if_new(id.pid, id.tid, id.time);
         if self.reads_proc {
             self.read_process(id, is_known && hello.parent_id == 0);
@@ -185,7 +186,9 @@ impl<S: Sink> Converter<S> {
         }
         let known = memos.map(KnownStacks::new);
         let process = Allocator { pid, task, heap: LiveSet::new(0), descriptors, known };
-        state.start(hello.id, hello.parent_id, hello.started_at_ns, process);
+        // A child that was not made by the hooked fork(3) states the time of its first record.
+        let forked_ns = hello.started_at_ns.min(recorded_ns.unwrap_or(u64::MAX));
+        state.start(hello.id, hello.parent_id, forked_ns, process);
         for descriptor in closed {
             self.write_closed(id.time, task, &descriptor);
         }
