@@ -41,8 +41,8 @@ impl Summary {
         if unseen.processes > 0 {
             warnings.push(format!(
                 "{} without {events}; the first is {}: static, set-user-ID and 32-bit programs, and those with \
-                 another network namespace, an environment of their own, or limits (ulimit -n, -f, -v) \
-                 do not load the library; {}",
+                 another network namespace, an environment of their own (set LD_PRELOAD before nprof-record), or \
+                 limits (ulimit -n, -f, -v) do not load the library; {}",
                 processes(unseen),
                 name(&unseen.first),
                 if has_calls_only {
@@ -102,6 +102,7 @@ fn probe(executed: &Executed) -> String {
             let path = escaped(&executed.path);
             format!("-e 'uprobe:{path}:{:#x}*di' at its {name}", offset.0)
         }
-        None => "-e 'uprobe:PATH:0xOFFSET*di' at its malloc".to_owned(),
+        // The size is in this register in 64-bit code only.
+        None => "-e 'uprobe:PATH:0xOFFSET*di' at malloc of a 64-bit program".to_owned(),
     }
 }
