@@ -22,8 +22,8 @@ use crate::convert::allocations::sizes::Sizes;
 pub(crate) struct Blocks {
     /// The bytes that they represent.
     pub(crate) weight: u64,
-    /// The sampling periods that they represent.
-    pub(crate) count: u64,
+    /// The sum of [`Block::spread`].
+    spread: u128,
     /// The number of sampled blocks.
     samples: u64,
     /// The blocks that they represent, in units of 2^-20: a sample of small blocks represents a number
@@ -39,16 +39,25 @@ impl Blocks {
         self.parts.saturating_add(1 << 19) >> 20
     }
 
+    /// Returns the number of equal samples that have the same variance, at most that of samples with a mean
+    /// `period`. Blocks of which an adapted period has grown since are few and heavy, and those that it missed
+    /// are not there: the earlier samples of the same stack are no measure for them.
+    pub(crate) fn count(&self, period: f64) -> u64 {
+        let weight = self.weight as f64;
+        let count = weight / (self.spread as f64 / weight).max(period);
+        (count.round() as u64).max(1)
+    }
+
     fn add(&mut self, block: &Block) {
         self.weight = self.weight.saturating_add(block.weight);
-        self.count = self.count.saturating_add(block.count);
+        self.spread = self.spread.saturating_add(block.spread());
         self.samples += 1;
         self.parts = self.parts.saturating_add(block.parts());
     }
 
     fn subtract(&mut self, block: &Block) {
         self.weight = self.weight.saturating_sub(block.weight);
-        self.count = self.count.saturating_sub(block.count);
+        self.spread = self.spread.saturating_sub(block.spread());
         self.samples = self.samples.saturating_sub(1);
         self.parts = self.parts.saturating_sub(block.parts());
     }
@@ -71,9 +80,10 @@ impl NodeSum {
         let part = |live: u64, released: u64, allocated: u64| {
             live.saturating_add(released).saturating_sub(allocated)
         };
+        let spread = self.live.spread.saturating_add(self.released.spread);
         Blocks {
             weight: part(self.live.weight, self.released.weight, self.allocated.weight),
-            count: part(self.live.count, self.released.count, self.allocated.count),
+            spread: spread.saturating_sub(self.allocated.spread),
             samples: part(self.live.samples, self.released.samples, self.allocated.samples),
             parts: part(self.live.parts, self.released.parts, self.allocated.parts),
             largest: if self.has_changed() { self.largest_before } else { self.sizes.largest() },
@@ -270,7 +280,7 @@ impl LiveSet {
                 (&mut all.released, sum.released),
             ] {
                 whole.weight = whole.weight.saturating_add(part.weight);
-                whole.count = whole.count.saturating_add(part.count);
+                whole.spread = whole.spread.saturating_add(part.spread);
                 whole.samples += part.samples;
                 whole.parts = whole.parts.saturating_add(part.parts);
             }
@@ -279,6 +289,13 @@ impl LiveSet {
         self.changed.extend(all.has_changed().then_some(NodeId::NONE));
         self.nodes.insert(NodeId::NONE, all);
     }
+}
+
+/// Returns the mean distance in bytes of the samples of rows, by their weight.
+pub(crate) fn mean_period(rows: &[(NodeId, Blocks)]) -> f64 {
+    let sums = rows.iter().map(|(_, blocks)| (blocks.spread as f64, blocks.weight as f64));
+    let (spread, weight) = sums.fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
+    if weight > 0.0 { spread / weight } else { 0.0 }
 }
 
 #[cfg(test)]

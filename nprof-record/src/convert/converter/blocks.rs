@@ -6,7 +6,7 @@ use nprof_stream::{ExtrasBuilder, NodeId, TaskId};
 use nprof_unwind::unwind::stack_input::{StackInput, UserStack, Words};
 
 use crate::convert::allocations::block::Block;
-use crate::convert::allocations::live_set::Blocks;
+use crate::convert::allocations::live_set::{Blocks, mean_period};
 use crate::convert::allocations::state::Allocator;
 use crate::convert::converter::Converter;
 use crate::convert::converter::library_samples::Written;
@@ -170,15 +170,15 @@ impl<S: Sink> Converter<S> {
         rows: &[(NodeId, Blocks)],
         peak_ns: Option<u64>,
     ) {
+        let period = mean_period(rows);
         for (node, blocks) in rows {
-            let &Blocks { weight, count, .. } = blocks;
+            let (weight, count) = (blocks.weight, blocks.count(period));
             let mut extras = ExtrasBuilder::new();
             extras.add("blocks", blocks.blocks().to_string().as_bytes());
             extras.add("largest", blocks.largest.to_string().as_bytes());
             if let Some(peak_ns) = peak_ns {
                 extras.add("peak", peak_ns.to_string().as_bytes());
             }
-            let count = count.max(1);
             let written = Written { event, time_ns, task, node: *node, weight, count };
             self.write_preloaded(&written, &extras);
         }

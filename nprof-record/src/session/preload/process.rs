@@ -11,7 +11,7 @@ use crate::os::procfs;
 use crate::perf::handler::RecordHandler;
 use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{KernelRecord, SampleId};
-use crate::session::preload::rate::{CALL_PERIOD_MIN, HEAP_PERIOD_MIN, Rate};
+use crate::session::preload::rate::{CALL_PERIODS, HEAP_PERIODS, Rate};
 use crate::sys::{self, ProcessFd};
 
 /// The time without a complete record after which a ring is searched for records of threads that are gone.
@@ -86,8 +86,8 @@ impl Process {
             reported: Losses::default(),
             is_bound_deeply: false,
             unconnected_children: 0,
-            heap_rate: Rate::since(now_ns, HEAP_PERIOD_MIN),
-            call_rate: Rate::since(now_ns, CALL_PERIOD_MIN),
+            heap_rate: Rate::since(now_ns, HEAP_PERIODS),
+            call_rate: Rate::since(now_ns, CALL_PERIODS),
             read_before: 0,
             stuck_ns: 0,
         }
@@ -355,8 +355,8 @@ mod tests {
             reported: Losses::default(),
             is_bound_deeply: false,
             unconnected_children: 0,
-            heap_rate: Rate::default(),
-            call_rate: Rate::default(),
+            heap_rate: Rate::since(0, HEAP_PERIODS),
+            call_rate: Rate::since(0, CALL_PERIODS),
             read_before: 0,
             stuck_ns: 0,
         }

@@ -1,8 +1,14 @@
 //! The distance of samples, adapted to the rate at which a process allocates or calls. Pure.
 
-/// The smallest distances in bytes and in calls to which it is adapted.
-pub(super) const HEAP_PERIOD_MIN: u64 = 4 << 10;
-pub(super) const CALL_PERIOD_MIN: u64 = 1;
+/// The distances to which it is adapted, in bytes.
+///
+/// Of a process that allocates 10 GB in a second, 250 samples are 40 MB apart: what it keeps, and a peak of 20 MB, would
+/// be missed. It has up to 5000 of them for a distance of 2 MiB, which takes some per cent of a CPU.
+pub(super) const HEAP_PERIODS: Periods =
+    Periods { least: 4 << 10, usual_most: 2 << 20, factor: 20 };
+
+/// The same in calls.
+pub(super) const CALL_PERIODS: Periods = Periods { least: 1, usual_most: PERIOD_MAX, factor: 1 };
 
 /// The largest distance to which it is adapted.
 const PERIOD_MAX: u64 = 1 << 40;
@@ -16,21 +22,29 @@ const MEMORY_S: f64 = 0.5;
 /// of a TiB must not raise the distance.
 const PERIODS_MAX: u64 = 16;
 
+/// The distances to which a distance is adapted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Periods {
+    least: u64,
+    /// The largest at which the number of samples per second is no more than this factor of the wanted one.
+    usual_most: u64,
+    factor: u64,
+}
+
 /// The rate of a process, of memory or of calls.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     /// The time up to which `amount` was reduced.
     reduced_ns: u64,
     /// The bytes or calls that its samples represent, reduced by their age.
     amount: f64,
-    /// The smallest distance.
-    least: u64,
+    periods: Periods,
 }
 
 impl Rate {
-    /// Creates the rate of a process that starts at a time, with a smallest distance.
-    pub(super) fn since(now_ns: u64, least: u64) -> Self {
-        Self { reduced_ns: now_ns, amount: 0.0, least }
+    /// Creates the rate of a process that starts at a time.
+    pub(super) fn since(now_ns: u64, periods: Periods) -> Self {
+        Self { reduced_ns: now_ns, amount: 0.0, periods }
     }
 
     /// Adds a sample that represents `weight` and was chosen with a distance.
@@ -49,8 +63,9 @@ impl Rate {
         self.reduced_ns = now_ns;
         // At a steady rate it is that of `MEMORY_S`.
         self.amount *= (-elapsed_s / MEMORY_S).exp();
-        let wanted = self.amount / (samples_per_second as f64 * MEMORY_S);
-        let wanted = (wanted as u64).max(self.least).min(PERIOD_MAX);
+        let Periods { least, usual_most, factor } = self.periods;
+        let wanted = (self.amount / (samples_per_second as f64 * MEMORY_S)) as u64;
+        let wanted = wanted.min(usual_most.max(wanted / factor)).clamp(least, PERIOD_MAX);
         // Threads take a change over at the end of a period or of a part: small ones are left out.
         let is_near = wanted > period / 4 * 3 && wanted / 5 * 4 < period;
         (!is_near).then_some(wanted)
@@ -91,18 +106,21 @@ mod tests {
 
     #[test]
     fn steady_rate_has_the_requested_samples() {
-        for bytes_per_ms in [100 << 10, MIB, 1 << 30] {
-            let mut rate = Rate::since(0, HEAP_PERIOD_MIN);
+        // 3 GiB a second are 1500 times 2 MiB, 1 TiB has twenty times the samples.
+        let rates = [(100 << 10, 5000), (MIB, 5000), (3 * MIB, 15_000), (1 << 30, 100_000)];
+        for (bytes_per_ms, expected) in rates {
+            let mut rate = Rate::since(0, HEAP_PERIODS);
             let (period, first) = run(&mut rate, 64 << 10, 0..3000, bytes_per_ms);
             let (_, samples) = run(&mut rate, period, 3000..13_000, bytes_per_ms);
-            assert!((4000..7000).contains(&samples), "{samples} in 10 s of {bytes_per_ms}");
-            assert!(first < 9000, "{first}");
+            let range = expected / 5 * 4..expected / 5 * 7;
+            assert!(range.contains(&samples), "{samples} in 10 s of {bytes_per_ms}");
+            assert!(first < expected / 5 * 9, "{first}");
         }
     }
 
     #[test]
     fn distance_recovers_after_a_burst() {
-        let mut rate = Rate::since(0, HEAP_PERIOD_MIN);
+        let mut rate = Rate::since(0, HEAP_PERIODS);
         let (period, samples) = run(&mut rate, 64 << 10, 0..10, 90 * MIB);
         assert!((MIB..8 * MIB).contains(&period), "{period}");
         assert!(samples < 2500, "{samples}");
@@ -113,22 +131,22 @@ mod tests {
 
     #[test]
     fn distance_follows_the_size_of_blocks_that_are_recorded_exactly() {
-        let (mut rate, mut period) = (Rate::since(0, HEAP_PERIOD_MIN), HEAP_PERIOD_MIN);
+        let (mut rate, mut period) = (Rate::since(0, HEAP_PERIODS), HEAP_PERIODS.least);
         let mut samples = 0;
         for at in 0..2000 {
-            // Ten blocks of a MiB in each ms.
-            let number = if period <= MIB { 10 } else { 10 * MIB / period };
+            // 300 blocks of a MiB in each ms.
+            let number = if period <= MIB { 300 } else { 300 * MIB / period };
             (0..number).for_each(|_| rate.add(period.max(MIB), period));
             samples += number;
             period = rate.adapted(at * MS, period, 500).unwrap_or(period);
         }
-        assert!(period > 8 * MIB && samples < 4000, "{period} {samples}");
+        assert!(period > 8 * MIB && samples < 80_000, "{period} {samples}");
     }
 
     #[test]
     fn block_of_a_tebibyte_leaves_the_distance() {
-        let mut rate = Rate::since(0, HEAP_PERIOD_MIN);
-        rate.add(1 << 40, HEAP_PERIOD_MIN);
-        assert_eq!(rate.adapted(MS, HEAP_PERIOD_MIN, 500), None);
+        let mut rate = Rate::since(0, HEAP_PERIODS);
+        rate.add(1 << 40, HEAP_PERIODS.least);
+        assert_eq!(rate.adapted(MS, HEAP_PERIODS.least, 500), None);
     }
 }
