@@ -44,6 +44,9 @@ pub(crate) struct CpuTimeMeter {
     listed_ns: u64,
     /// The CPU time that the command used outside of its control group, in ns.
     outside_ns: u64,
+    /// The share of the measured mode in the CPU time of the command and the children it waited for. None if they
+    /// used none.
+    mode_share: Option<f64>,
     /// The CPU time from the beginning to the end, as far as it is not in `processes`, in ns. None if it
     /// is unknown.
     whole_ns: Option<u64>,
@@ -101,6 +104,7 @@ impl CpuTimeMeter {
             polled: Poll::default(),
             listed_ns: began,
             outside_ns: 0,
+            mode_share: None,
             whole_ns: None,
         };
         // CPUs and groups are measured as a whole, without their processes.
@@ -174,6 +178,8 @@ impl CpuTimeMeter {
             CpuMode::Kernel => usage.kernel_ns,
             CpuMode::Both => usage.user_ns + usage.kernel_ns,
         };
+        let both_ns = usage.user_ns + usage.kernel_ns;
+        self.mode_share = (both_ns > 0).then(|| used as f64 / both_ns as f64);
         self.processes.end_command(pid, used);
         self.ended = Some(pid);
         // The group was created for the command: it counts all of its time, from before the
@@ -188,6 +194,11 @@ impl CpuTimeMeter {
     /// of its control group, in ns.
     pub(crate) fn outside_ns(&self) -> u64 {
         self.outside_ns
+    }
+
+    /// Returns the share of the measured mode in the CPU time of the exited command. None if it is unknown.
+    pub(crate) fn mode_share(&self) -> Option<f64> {
+        self.mode_share
     }
 
     /// Takes the ends of followed processes by their records.

@@ -174,6 +174,8 @@ struct Measured {
     used_ns: Option<u64>,
     /// The CPU time that the command used outside of its control group.
     outside_ns: u64,
+    /// The share of the sampled CPU mode in the CPU time of the command.
+    mode_share: Option<f64>,
     /// The length of sampling.
     sampled_ns: u64,
     delay: Option<Delay>,
@@ -217,15 +219,15 @@ impl Recording {
         self.note_interval(&mut progress);
         self.converter.finish();
         let ended = self.converter.take_ended();
-        let (used_ns, outside_ns) = match &mut progress.cpu_time {
+        let (used_ns, outside_ns, mode_share) = match &mut progress.cpu_time {
             Some(cpu_time) => {
                 cpu_time.note_records(ended);
-                (cpu_time.used_ns(), cpu_time.outside_ns())
+                (cpu_time.used_ns(), cpu_time.outside_ns(), cpu_time.mode_share())
             }
-            None => (None, 0),
+            None => (None, 0, None),
         };
-        let measured =
-            Measured { used_ns, outside_ns, sampled_ns, delay: progress.delays.main_cause() };
+        let delay = progress.delays.main_cause();
+        let measured = Measured { used_ns, outside_ns, mode_share, sampled_ns, delay };
         Ok(self.end(reason, measured))
     }
 

@@ -14,7 +14,7 @@ use crate::session::delays::{Delay, DelayCause};
 pub(crate) use calls::CallSummary;
 
 /// The numbers of a recording.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) samples: u64,
     /// Samples with an incomplete stack, by the reason.
@@ -52,6 +52,8 @@ pub(crate) struct Summary {
     pub(crate) task_ns: Option<u64>,
     /// The CPU mode of this time and of the samples of the clock.
     pub(crate) cpu_mode: CpuMode,
+    /// The share of this mode in the CPU time of the command; `None` if it is unknown.
+    pub(crate) mode_share: Option<f64>,
     /// The samples of the first event that measures CPU time; `None` if there is none.
     pub(crate) clock: Option<Sum>,
     /// CPU time of the recorder itself, in ns.
@@ -378,10 +380,12 @@ impl Summary {
     fn misses(&self, missing: f64) -> bool {
         let expected = self.expected();
         // The kernel counts the time of both modes together to the nanosecond, and divides it by the ticks
-        // that interrupted each of them (cputime_adjust, kernel/sched/cputime.c).
+        // that interrupted each of them (cputime_adjust, kernel/sched/cputime.c). The number of ticks in one
+        // mode is binomial: it varies little if nearly all are in that mode.
+        let varying = 1.0 - self.mode_share.unwrap_or(0.0).clamp(0.0, 1.0);
         let per_unit = match (self.cpu_mode, self.task_ns) {
             (CpuMode::User | CpuMode::Kernel, Some(used_ns)) if used_ns > 0 => {
-                (expected * TICK_NS / used_ns as f64).max(1.0)
+                (expected * TICK_NS / used_ns as f64 * varying).max(1.0)
             }
             _ => 1.0,
         };

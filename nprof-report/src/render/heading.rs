@@ -192,7 +192,10 @@ fn meaning(mark: Mark) -> Option<&'static str> {
         Mark::Unmapped => {
             "the caller is in no mapping; its library was unloaded, or the stack overwritten"
         }
-        Mark::NoStack => "the kernel could not copy the stack",
+        Mark::NoStack => {
+            "the kernel could not copy the stack, or a wait that an ordinary user recorded ended before it was read; \
+             record waits as root"
+        }
         Mark::PageAbsent => "a page of the stack was not in memory; record as root if it was not",
         Mark::Bits32 => {
             "32-bit programs are not unwound; compile with -fno-omit-frame-pointer, record with \

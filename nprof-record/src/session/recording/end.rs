@@ -32,7 +32,7 @@ impl Reason {
 impl Recording {
     /// Ends the stream, and summarizes the recording.
     pub(super) fn end(self, reason: Reason, measured: Measured) -> Outcome {
-        let Measured { used_ns, outside_ns, sampled_ns, delay } = measured;
+        let Measured { used_ns, outside_ns, mode_share, sampled_ns, delay } = measured;
         let is_by_process = self.cpu_time_scope == Some(CpuTimeScope::Processes);
         let Self {
             plan,
@@ -103,6 +103,7 @@ impl Recording {
             negative: named_counts(&plan, &counts.negative),
             unreadable: counts.unreadable,
             outside_ns,
+            mode_share,
             existing_descendants,
             remaining,
             late: stream.late(),

@@ -359,6 +359,18 @@ fn time_of_one_mode_is_named_and_judged_by_ticks() {
     let clock = Some(Sum { samples: 600, weight: 601_800_000 });
     let long = Summary { samples: 600, task_ns: Some(1_000_000_000), clock, ..find };
     assert!(long.warnings()[0].starts_with("only 60 % of the user CPU time was sampled"));
+    // 1000 ticks, 60 of them missing: chance only if the command also ran in the kernel.
+    let clock = Some(Sum { samples: 3760, weight: 3_760_000_000 });
+    let half = Summary {
+        samples: 3760,
+        task_ns: Some(4_000_000_000),
+        mode_share: Some(0.5),
+        clock,
+        ..long.clone()
+    };
+    assert!(half.warnings().is_empty(), "{:?}", half.warnings());
+    let nearly_all = Summary { mode_share: Some(0.97), ..half };
+    assert!(nearly_all.warnings()[0].starts_with("only 94 % of the user CPU time was sampled"));
     let none = Summary { cpu_mode: CpuMode::User, ..none(800_000) };
     let text = "no samples: the command used 0.8 ms of user CPU time in 2.00 s; the kernel and \
                 waiting are not sampled";
