@@ -6,7 +6,7 @@ use nprof_stream::Naming;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::UNKNOWN;
 use nprof_stream::tables::Tables;
-use nprof_stream::{FunctionId, Mark, NodeId, Status};
+use nprof_stream::{FunctionId, ImageKind, Mark, NodeId, Status};
 
 use crate::profile::group::Sum;
 
@@ -93,9 +93,11 @@ impl Remedies {
         self.0.get(image).map(String::as_str)
     }
 
-    /// Keeps the remedy of an image.
+    /// Keeps the remedy of an image. Of files in memory, which could not be read in some samples, it is that of the file.
     pub(crate) fn note(&mut self, naming: &Naming) {
-        if !naming.remedy.is_empty() && self.0.len() < MAX_IMAGES {
+        let is_anonymous = *naming.kind == *ImageKind::Anonymous.to_string().as_bytes();
+        let is_known = self.0.contains_key(naming.image.as_slice());
+        if !naming.remedy.is_empty() && self.0.len() < MAX_IMAGES && !(is_anonymous && is_known) {
             self.0.insert(naming.image.as_slice().into(), escaped(&naming.remedy));
         }
     }
@@ -126,4 +128,31 @@ pub(crate) fn sentences(unnamed: &Unnamed, all: Sum, remedies: &Remedies) -> Vec
 
 fn base_name(path: &[u8]) -> String {
     escaped(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remedy_of_a_file_in_memory_is_that_of_the_file() {
+        let naming = |kind: ImageKind, remedy: &str| Naming {
+            image: b"/memfd:plug".into(),
+            kind: kind.to_string().into(),
+            build_id: "".into(),
+            named: 0,
+            unnamed: 9,
+            unnamed_by_status: "".into(),
+            reason: "".into(),
+            remedy: remedy.into(),
+            more: Vec::new(),
+        };
+        let file = naming(ImageKind::Elf, "keep it");
+        let code = naming(ImageKind::Anonymous, "name it");
+        for order in [[&file, &code], [&code, &file]] {
+            let mut remedies = Remedies::default();
+            order.into_iter().for_each(|naming| remedies.note(naming));
+            assert_eq!(remedies.of(b"/memfd:plug"), Some("keep it"));
+        }
+    }
 }
