@@ -133,6 +133,12 @@ impl StackResolver {
         mark
     }
 
+    /// True if the innermost address of the current stack is in no mapping of its process.
+    pub(crate) fn is_leaf_unmapped(&self, process: &Process) -> bool {
+        let leaf = self.addresses.first();
+        leaf.is_none_or(|leaf| process.maps.find(leaf.address_for_lookup()).is_none())
+    }
+
     /// Finds the words on which the walks of calls depend, from now on.
     pub(crate) fn find_words(&mut self) {
         self.finds_words = true;

@@ -7,10 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{fs, os};
 
-use nprof_stream::{Reader, Record};
+use nprof_stream::{Mark, Reader, Record};
 
 use crate::attach::Running;
-use crate::support::{Directory, Stream, can_record, is_refused, record, recorder, stderr};
+use crate::support::{
+    Directory, Stream, can_record, is_refused, named_stacks, record, recorder, stderr,
+};
 
 /// Functions of the programs: `burn` uses CPU time, `burn_to_end` does so until standard input is
 /// closed.
@@ -482,4 +484,45 @@ fn command_that_leaves_its_control_group_is_noticed() {
     assert!(Stream::from_file(&file).coverage() < 0.5, "{message}");
     let output = record(&["--follow", "cgroup", "-o", &file, "--", &program]);
     assert!(!stderr(&output).contains("outside of its"), "{}", stderr(&output));
+}
+
+/// A child with the memory of its parent, and an id of its own, runs code that the parent maps later: the record of
+/// the mapping has the id of the parent.
+const SHARED_MEMORY: &str = "
+#include <fcntl.h>
+#include <sys/stat.h>
+static void (*volatile later)(void);
+__attribute__((noinline, aligned(64))) void spin(void) {
+    for (volatile long i = 0; i < 200000000; i++);
+}
+static int child(void *none) {
+    while (!later) usleep(1000);
+    later();
+    _exit(0);
+}
+int main(void) {
+    char *stack = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (clone(child, stack + (1 << 20), CLONE_VM | SIGCHLD, 0) < 0) return 1;
+    usleep(100000);
+    struct stat status;
+    int file = open(\"/proc/self/exe\", O_RDONLY);
+    if (fstat(file, &status)) return 1;
+    char *copy = mmap(0, status.st_size, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+    extern char __executable_start;
+    later = (void (*)(void))(copy + ((char *)spin - &__executable_start));
+    wait(0);
+    return 0;
+}";
+
+#[test]
+fn mappings_of_a_process_that_shares_its_memory_are_found() {
+    let source = format!("#include <signal.h>\n{SHARED_MEMORY}");
+    let Some((_directory, program, file)) = compile("shared-memory", &source) else { return };
+    let output = record(&["-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stacks = named_stacks(&fs::read(&file).expect("a stream"));
+    assert!(stacks.len() > 50, "{}", stacks.len());
+    let unmapped = stacks.iter().filter(|stack| stack.mark == Mark::Unmapped).count();
+    // Mappings are read again at most every 10 ms.
+    assert!(unmapped * 10 < stacks.len(), "{unmapped} of {}", stacks.len());
 }

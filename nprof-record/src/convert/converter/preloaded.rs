@@ -36,11 +36,15 @@ impl<S: Sink> Converter<S> {
         self.reads_proc = !has_records;
     }
 
-    /// True if the mappings of a process may have changed without a record, and are to be read again.
-    pub(super) fn may_read_maps_again(&mut self) -> bool {
+    /// True if the mappings of a process may have changed without a record, and are to be read again, because the
+    /// stack of its thread ended in memory that is not mapped.
+    pub(super) fn may_read_maps_again(&mut self, tid: u32) -> bool {
         // Most recordings have records of all mappings, and stacks without frame pointers often end in
-        // memory that is not mapped.
-        if !self.reads_proc {
+        // memory that is not mapped. But the code that runs is mapped: by mremap(2), which has no record, or by another
+        // process with the same memory (CLONE_VM).
+        let process = self.tree.task_and_process(tid).map(|(_, process)| process);
+        let is_leaf = process.is_some_and(|process| self.resolver.is_leaf_unmapped(process));
+        if !self.reads_proc && !is_leaf {
             return false;
         }
         let now_ns = sys::monotonic_ns();
