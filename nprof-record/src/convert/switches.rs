@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::record::Switch;
 use crate::perf::waits::data::{MeasuredThread, Phase, Progress, ThreadTimes, WaitState};
@@ -65,6 +65,8 @@ struct Balance {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SwitchTimes {
     threads: FxHashMap<u32, MeasuredThread>,
+    /// Threads that could run at the start of sampling, without a switch since: they run or wait for a CPU.
+    runnable: FxHashSet<u32>,
     ticks: Ticks,
     balances: FxHashMap<u32, Balance>,
     /// The start of sampling; `None` before.
@@ -100,6 +102,9 @@ impl SwitchTimes {
     /// Notes the state of a thread at the start of sampling.
     pub(crate) fn existed(&mut self, tid: u32, time_ns: u64, state: WaitState) {
         let phase = if state.is_preempted() { Phase::Runs } else { Phase::Waits };
+        if state.is_preempted() {
+            self.runnable.insert(tid);
+        }
         self.add(tid, time_ns, phase, state);
     }
 
@@ -112,6 +117,7 @@ impl SwitchTimes {
         switch: Switch,
     ) -> Option<EndedWait> {
         let begin_ns = self.begin_ns?.max(known_ns).min(time_ns);
+        let was_runnable = self.runnable.remove(&tid);
         let thread = self.threads.entry(tid).or_insert_with(|| {
             let is_waiting = switch == Switch::In;
             let phase = if is_waiting { Phase::Waits } else { Phase::Runs };
@@ -124,7 +130,7 @@ impl SwitchTimes {
             let is_known = std::mem::replace(&mut thread.phase, Phase::Runs) == Phase::Waits;
             let is_preempted = thread.state.is_preempted();
             // The record of the switch before was lost: the time stays unaccounted for.
-            if !is_known {
+            if !is_known && !was_runnable {
                 return None;
             }
             let sum = if is_preempted { &mut thread.runnable_ns } else { &mut thread.blocked_ns };
@@ -180,6 +186,7 @@ impl SwitchTimes {
     pub(crate) fn exited(&mut self, tid: u32, time_ns: u64) -> Option<ThreadTimes> {
         let thread = self.threads.remove(&tid)?;
         self.balances.remove(&tid);
+        self.runnable.remove(&tid);
         Some(Progress::of_switches(tid, 0, time_ns, thread).times())
     }
 
@@ -243,6 +250,13 @@ mod tests {
         assert_eq!(times.exited(3, 140).map(parts), Some([40, 0, 0, 40]));
         times.existed(4, 100, WaitState(0));
         assert_eq!(times.exited(4, 140).map(parts), Some([40, 40, 0, 0]));
+        times.existed(5, 100, WaitState(0));
+        let wait = times.switched(5, 0, 125, Switch::In).expect("it waited for a CPU");
+        assert!(wait.is_preempted && (wait.since_ns, wait.until_ns) == (100, 125));
+        assert_eq!(times.exited(5, 140).map(parts), Some([40, 15, 25, 0]));
+        times.existed(6, 100, WaitState(0));
+        assert_eq!(times.switched(6, 0, 130, Switch::Blocked), None, "it ran");
+        assert_eq!(times.exited(6, 140).map(parts), Some([40, 30, 0, 10]));
     }
 
     #[test]
