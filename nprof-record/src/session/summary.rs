@@ -366,7 +366,10 @@ impl Summary {
             NAMESPACE.to_owned()
         } else if is_inherited {
             let remedy = self.how_to_record_system();
-            format!("inherited events miss work of short-lived tasks; {remedy}")
+            format!(
+                "inherited events miss work of short-lived tasks, and of threads that run for microseconds at a time; \
+                 {remedy}"
+            )
         } else {
             "see the reasons in nprof-record(1), NOTES".to_owned()
         };

@@ -178,7 +178,7 @@ fn low_coverage_is_more_than_chance() {
     assert!(inherited.warnings()[0].contains("inherited events miss"));
     assert!(inherited.warnings()[0].ends_with("record as root with --follow system"));
     let by_root = Summary { may_open_system: true, ..inherited };
-    assert!(by_root.warnings()[0].ends_with("tasks; select --follow system"));
+    assert!(by_root.warnings()[0].ends_with("at a time; select --follow system"));
     let container = Summary { is_in_namespace: true, ..many.clone() };
     assert!(container.warnings()[0].contains("of other pid namespaces"));
     let lost = Summary { lost: BTreeMap::from([(Cause::Ring, 280)]), ..many };
