@@ -31,7 +31,15 @@ pub struct Unnamed {
 
 /// The steps that name the code of images, by path, as nprof-symbolize has written them.
 #[derive(Clone, Debug, Default)]
-pub struct Remedies(BTreeMap<Box<[u8]>, String>);
+pub struct Remedies(BTreeMap<Box<[u8]>, Remedy>);
+
+/// The step that names the code of an image.
+#[derive(Clone, Debug)]
+struct Remedy {
+    text: String,
+    /// True if the image is memory without a file.
+    is_anonymous: bool,
+}
 
 impl Unnamed {
     /// Adds samples if the leaf of their stack has no name.
@@ -90,15 +98,18 @@ impl Remedies {
 
     /// Returns the remedy of an image, escaped. None if there is none.
     pub(crate) fn of(&self, image: &[u8]) -> Option<&str> {
-        self.0.get(image).map(String::as_str)
+        self.0.get(image).map(|remedy| remedy.text.as_str())
     }
 
-    /// Keeps the remedy of an image. Of files in memory, which could not be read in some samples, it is that of the file.
+    /// Keeps the remedy of an image. A file in memory that some samples could not read is also listed as anonymous
+    /// code: the remedy of the file stays.
     pub(crate) fn note(&mut self, naming: &Naming) {
         let is_anonymous = *naming.kind == *ImageKind::Anonymous.to_string().as_bytes();
-        let is_known = self.0.contains_key(naming.image.as_slice());
-        if !naming.remedy.is_empty() && self.0.len() < MAX_IMAGES && !(is_anonymous && is_known) {
-            self.0.insert(naming.image.as_slice().into(), escaped(&naming.remedy));
+        let known = self.0.get(naming.image.as_slice());
+        let is_of_file = known.is_some_and(|known| !known.is_anonymous);
+        if !naming.remedy.is_empty() && self.0.len() < MAX_IMAGES && !(is_anonymous && is_of_file) {
+            let remedy = Remedy { text: escaped(&naming.remedy), is_anonymous };
+            self.0.insert(naming.image.as_slice().into(), remedy);
         }
     }
 }
