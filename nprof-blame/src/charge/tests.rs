@@ -173,6 +173,16 @@ fn sample_between_wake_up_and_last_part_does_not_end_the_wait() {
     schedule.part(1, 4 * MS + MS / 10, 5 * MS + MS / 10, Some(pair));
     schedule.charger.wake(pair, waker, 5 * MS);
     assert_eq!(share(&schedule.finish(), target(2, 10, None)), 1.0);
+    // A thread that runs between them waits again.
+    let mut schedule = Schedule::new(LIMITS);
+    schedule.runs(2, 10, 0, 9 * MS);
+    schedule.part(1, 0, 4 * MS, None);
+    schedule.charger.running(TaskId(1), 5 * MS, NodeId(11), PERIOD);
+    schedule.part(1, 8 * MS, 9 * MS, Some(pair));
+    schedule.charger.wake(pair, waker, 9 * MS);
+    let charges = schedule.finish();
+    assert_eq!(share(&charges, target(2, 10, None)), 0.2, "{charges:?}");
+    assert_eq!(share(&charges, target(1, 1, Some(Reason::UnknownWaker))), 0.8, "{charges:?}");
     // Without a last part it had ended, at the latest when the thread goes on again.
     let mut schedule = Schedule::new(LIMITS);
     schedule.part(1, 0, 5 * MS, None);

@@ -67,9 +67,18 @@ impl OpenWaits {
         let mut decided = Vec::new();
         let earlier = self.in_progress.remove(&wait.task);
         let is_early = wait.pair.is_some_and(|pair| !self.wakes.contains_key(&pair));
-        let gap_max_ns = if is_early { LATE_PART_NS } else { PART_GAP_NS };
+        // A thread that has gone on before this wait has ended the earlier one.
+        let is_gap = |parts: &Parts, most_ns| wait.start.abs_diff(parts.until) <= most_ns;
+        let has_run = |parts: &Parts| {
+            parts.went_on.is_some_and(|at| at.saturating_add(PART_GAP_NS) < wait.start)
+        };
         let mut parts = match earlier {
-            Some(parts) if wait.start.abs_diff(parts.until) <= gap_max_ns => parts,
+            Some(parts)
+                if is_gap(&parts, PART_GAP_NS)
+                    || is_early && is_gap(&parts, LATE_PART_NS) && !has_run(&parts) =>
+            {
+                parts
+            }
             earlier => {
                 // The wait before this one ended without a record of it.
                 decided.extend(earlier.into_iter().flat_map(|p| self.end(&p, WaitEnd::Unknown)));
