@@ -1,7 +1,7 @@
 //! The names of sockets: their peers, or the addresses at which they listen.
 //!
 //! They are read from the tables of /proc. A duplicate of the descriptor (pidfd_getfd(2)) would have them at once, but
-//! keeps a socket open that the program closes meanwhile, with its events in epoll(7).
+//! a socket that the program closes at that time would stay open, with its events in epoll(7).
 
 use std::cell::RefCell;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::sys;
 
 /// The time from one reading of a table to the next is at least this multiple of the time that it takes, and this
 /// time. The kernel visits its whole hash table for those of TCP: 3 ms with 24 GiB of memory.
-const PAUSE_TIMES: u64 = 50;
+const PAUSE_TIMES: u64 = 100;
 const PAUSE_MIN_NS: u64 = 10_000_000;
 
 /// The time after which a socket that was in no table is searched again: pairs of sockets never have a name.
@@ -38,10 +38,18 @@ pub(crate) struct SocketNames(RefCell<Known>);
 #[derive(Debug, Default)]
 struct Known {
     names: FxHashMap<u64, Vec<u8>>,
-    /// The time at which each table may be read again.
-    next_ns: [u64; TABLES.len()],
-    /// The times until which sockets without a name are not searched again, by the numbers of their inodes.
-    absent_until_ns: FxHashMap<u64, u64>,
+    tables: [Table; TABLES.len()],
+    /// The times at which the search for sockets without a name began, by the numbers of their inodes.
+    searched_since_ns: FxHashMap<u64, u64>,
+}
+
+/// The readings of a table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Table {
+    /// The start of the last one that succeeded.
+    read_ns: u64,
+    /// The time from which on it may be read again.
+    due_ns: u64,
 }
 
 impl SocketNames {
@@ -59,49 +67,49 @@ impl SocketNames {
 }
 
 impl Known {
-    /// Reads tables of the network namespace of a process until a socket is found.
+    /// Reads tables of the network namespace of a process until a socket is found: each at most once in a second.
     fn search(&mut self, pid: u32, inode: u64) {
         let now_ns = sys::monotonic_ns();
-        if self.absent_until_ns.get(&inode).is_some_and(|&until_ns| now_ns < until_ns) {
-            return;
+        for sockets in [self.names.len(), self.searched_since_ns.len()] {
+            if sockets >= NAMES_MAX {
+                self.names.clear();
+                self.searched_since_ns.clear();
+            }
         }
-        let mut is_complete = true;
+        let since_ns = self.searched_since_ns.entry(inode).or_insert(now_ns);
+        // It may be bound or connected by now.
+        if now_ns.saturating_sub(*since_ns) >= ABSENT_NS {
+            *since_ns = now_ns;
+        }
+        let since_ns = *since_ns;
         for table in 0..TABLES.len() {
-            is_complete &= self.read_if_due(pid, table);
+            let Table { read_ns, due_ns } = self.tables[table];
+            if read_ns < since_ns && due_ns <= sys::monotonic_ns() {
+                self.read(pid, table);
+            }
             if self.names.contains_key(&inode) {
+                self.searched_since_ns.remove(&inode);
                 return;
             }
         }
-        // It may be bound or connected later.
-        if is_complete {
-            if self.absent_until_ns.len() >= NAMES_MAX {
-                self.absent_until_ns.clear();
-            }
-            self.absent_until_ns.insert(inode, now_ns.saturating_add(ABSENT_NS));
-        }
     }
 
-    /// Reads a table, unless it was read shortly before: false then.
-    fn read_if_due(&mut self, pid: u32, table: usize) -> bool {
-        let begin_ns = sys::monotonic_ns();
-        if begin_ns < self.next_ns[table] {
-            return false;
-        }
+    /// Reads a table.
+    fn read(&mut self, pid: u32, table: usize) {
         let (file, protocol) = TABLES[table];
-        let text = fs::read(format!("/proc/{pid}/net/{file}")).unwrap_or_default();
-        if self.names.len() >= NAMES_MAX {
-            self.names.clear();
+        let begin_ns = sys::monotonic_ns();
+        if let Ok(text) = fs::read(format!("/proc/{pid}/net/{file}")) {
+            self.tables[table].read_ns = begin_ns;
+            let lines = text.split(|&byte| byte == b'\n').skip(1);
+            let name = |line| match protocol {
+                Some(protocol) => internet(line, protocol),
+                None => unix(line),
+            };
+            self.names.extend(lines.filter_map(name).take(NAMES_MAX));
         }
-        let lines = text.split(|&byte| byte == b'\n').skip(1);
-        let name = |line| match protocol {
-            Some(protocol) => internet(line, protocol),
-            None => unix(line),
-        };
-        self.names.extend(lines.filter_map(name).take(NAMES_MAX));
         let end_ns = sys::monotonic_ns();
         let pause_ns = end_ns.saturating_sub(begin_ns).saturating_mul(PAUSE_TIMES);
-        self.next_ns[table] = end_ns.saturating_add(pause_ns.max(PAUSE_MIN_NS));
-        true
+        self.tables[table].due_ns = end_ns.saturating_add(pause_ns.max(PAUSE_MIN_NS));
     }
 }
 
@@ -202,9 +210,22 @@ mod tests {
         let link = fs::read_link(format!("/proc/{pid}/fd/{}", one.as_raw_fd())).expect("open");
         let names = SocketNames::default();
         assert_eq!(names.name(pid, link.as_os_str().as_bytes()), None);
-        let read_ns = names.0.borrow().next_ns;
-        names.0.borrow_mut().next_ns = [0; TABLES.len()];
+        let begin_search = |since_ns| {
+            let mut known = names.0.borrow_mut();
+            known.tables.iter_mut().for_each(|table| table.due_ns = 0);
+            known.searched_since_ns.values_mut().for_each(|since| *since = since_ns);
+            known.tables.map(|table| table.read_ns)
+        };
+        // Its search began before the tables were read, less than a second ago.
+        let read_ns = begin_search(sys::monotonic_ns());
+        names.0.borrow_mut().tables.iter_mut().for_each(|table| table.read_ns = u64::MAX);
         assert_eq!(names.name(pid, link.as_os_str().as_bytes()), None);
-        assert_eq!((names.0.borrow().next_ns, read_ns[0] > 0), ([0; TABLES.len()], true));
+        assert_eq!(names.0.borrow().tables.map(|table| table.read_ns), [u64::MAX; TABLES.len()]);
+        assert!(read_ns.iter().all(|&read_ns| read_ns > 0));
+        // It is searched again later.
+        begin_search(0);
+        names.0.borrow_mut().tables.iter_mut().for_each(|table| table.read_ns = 1);
+        assert_eq!(names.name(pid, link.as_os_str().as_bytes()), None);
+        assert!(names.0.borrow().tables.iter().all(|table| table.read_ns > 1));
     }
 }
