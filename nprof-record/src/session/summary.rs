@@ -384,11 +384,14 @@ impl Summary {
         let expected = self.expected();
         // The kernel counts the time of both modes together to the nanosecond, and divides it by the ticks
         // that interrupted each of them (cputime_adjust, kernel/sched/cputime.c). The number of ticks in one
-        // mode is binomial: it varies little if nearly all are in that mode.
-        let varying = 1.0 - self.mode_share.unwrap_or(0.0).clamp(0.0, 1.0);
+        // mode is binomial: it varies little if nearly all are in that mode. Of few ticks, all may be by chance: three
+        // in the other mode would be missed in one of twenty commands.
+        let others = 1.0 - self.mode_share.unwrap_or(0.0).clamp(0.0, 1.0);
         let per_unit = match (self.cpu_mode, self.task_ns) {
             (CpuMode::User | CpuMode::Kernel, Some(used_ns)) if used_ns > 0 => {
-                (expected * TICK_NS / used_ns as f64 * varying).max(1.0)
+                let ticks = used_ns as f64 / TICK_NS;
+                let varying = others.max(3.0 / ticks).min(1.0);
+                (expected / ticks * varying).max(1.0)
             }
             _ => 1.0,
         };

@@ -371,6 +371,10 @@ fn time_of_one_mode_is_named_and_judged_by_ticks() {
     assert!(half.warnings().is_empty(), "{:?}", half.warnings());
     let nearly_all = Summary { mode_share: Some(0.97), ..half };
     assert!(nearly_all.warnings()[0].starts_with("only 94 % of the user CPU time was sampled"));
+    // Of five ticks, all were in user mode by chance.
+    let clock = Some(Sum { samples: 10, weight: 10_000_000 });
+    let few = Summary { samples: 10, task_ns: Some(20_000_000), clock, ..nearly_all.clone() };
+    assert!(few.warnings().is_empty(), "{:?}", few.warnings());
     let none = Summary { cpu_mode: CpuMode::User, ..none(800_000) };
     let text = "no samples: the command used 0.8 ms of user CPU time in 2.00 s; the kernel and \
                 waiting are not sampled";
