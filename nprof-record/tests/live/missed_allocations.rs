@@ -39,7 +39,7 @@ fn program_with_an_environment_of_its_own_is_counted_as_unseen() {
     let command = ["env", "-i", "/bin/sh", "-c", "sleep 0.2; exit 3"];
     let output = record(&[&["-e", "heap", "-o", &file, "--"], &command[..]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    let message = "an environment of their own (set LD_PRELOAD before nprof-record), or limits";
+    let message = "an environment without LD_PRELOAD or with one of their own";
     assert!(stderr(&output).contains(message), "{}", stderr(&output));
     assert!(Stream::from_file(&file).end.expect("an end").unseen >= Some(1));
 }

@@ -199,6 +199,11 @@ impl Process {
                     match &record.content {
                         Content::Allocated(it) => self.heap_rate.add(it.weight, it.period),
                         Content::Called(it) => self.call_rate.add(it.weight, it.weight),
+                        // Of a subject with an adapted period, if that of the other is fixed.
+                        Content::Repeated(it) => {
+                            self.heap_rate.add(it.weight, it.weight / u64::from(it.count).max(1));
+                        }
+                        Content::CalledAgain(_) => self.call_rate.add(1, 1),
                         _ => {}
                     }
                     // Its period is adapted by the earlier ones, too.
