@@ -65,6 +65,8 @@ pub(crate) struct Converter<S> {
     checked_ns: u64,
     /// The shortest time from it to the next.
     check_interval_ns: u64,
+    /// The time from which on mappings may be read again that may have changed without a record.
+    maps_due_ns: u64,
     /// The exit status of the command, once it has exited. The exit record of its first thread
     /// carries it.
     pub(crate) exit: Option<CommandExit>,
@@ -237,6 +239,7 @@ impl<S: Sink> Converter<S> {
             has_new_gap: false,
             checked_ns: 0,
             check_interval_ns: 0,
+            maps_due_ns: 0,
             exit: None,
         };
         converter.define_events();

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use nprof_unwind::unwind::FrameAddress;
 use rustc_hash::FxHasher;
 
-/// The number of stacks that are remembered, a power of two: 256 KiB.
+/// The number of stacks that are remembered: 256 KiB. Two with one slot take turns, and are sent in full again.
 const SLOTS: usize = 1 << 14;
 
 /// The stacks of calls that were walked lately, by their hash. The words on which a walk depends take up to ten

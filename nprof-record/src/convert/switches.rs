@@ -129,7 +129,8 @@ impl SwitchTimes {
         if switch == Switch::In {
             let is_known = std::mem::replace(&mut thread.phase, Phase::Runs) == Phase::Waits;
             let is_preempted = thread.state.is_preempted();
-            // The record of the switch before was lost: the time stays unaccounted for.
+            // The record of the switch before was lost, and the time stays unaccounted for, unless the thread has
+            // waited for its CPU since the start.
             if !is_known && !was_runnable {
                 return None;
             }

@@ -439,6 +439,59 @@ fn blocks_of_a_program_that_executes_another_have_its_name() {
     }
 }
 
+/// The child has its first record after its parent has executed another program.
+#[test]
+fn child_has_the_blocks_of_a_parent_that_executes_another_program() {
+    let directory = Directory::new("heap-fork-exec");
+    let source = "
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        void *blocks[10], *volatile sink;
+        __attribute__((noinline)) void parent(void) {
+            for (int i = 0; i < 10; i++) blocks[i] = malloc(1 << 20);
+        }
+        int main(void) {
+            int ends[2];
+            char byte;
+            if (pipe2(ends, O_CLOEXEC)) return 1;
+            parent();
+            if (fork() == 0) {
+                close(ends[1]);
+                if (read(ends[0], &byte, 1) != 0) _exit(1);
+                sink = malloc(1 << 20);
+                free(blocks[0]);
+                _exit(0);
+            }
+            return execl(\"/bin/sleep\", \"sleep\", \"0.1\", (char *)0);
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:256k"]);
+    assert_eq!(heap.weight("heap.live", "parent"), 19 << 20);
+    assert_eq!(heap.weight("heap.free", "parent"), 1 << 20);
+}
+
+/// The calls have a fixed period, so that the library knows stacks: those of blocks adapt their period all the same.
+#[test]
+fn period_of_blocks_is_adapted_beside_a_fixed_one_of_calls() {
+    let directory = Directory::new("heap-and-calls");
+    let source = "
+        #include <stdlib.h>
+        void *volatile sink;
+        __attribute__((noinline)) void churn(void) { sink = malloc(1000); free(sink); }
+        int main(void) {
+            for (int i = 0; i < 3000000; i++) churn();
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap", "-e", "calls:64"]);
+    let Total { samples, weight } = heap.of("heap.alloc", "churn");
+    // 3 GB in less than a second: some thousand samples at the start, then 250 a second, or one for each 2 MiB.
+    assert!(samples < 20_000, "{samples}");
+    assert!(weight.abs_diff(3_000_000_000) < 300_000_000, "{weight}");
+}
+
 #[test]
 fn child_has_the_blocks_of_its_parent() {
     let directory = Directory::new("heap-fork");

@@ -493,7 +493,7 @@ const SHARED_MEMORY: &str = "
 #include <sys/stat.h>
 static void (*volatile later)(void);
 __attribute__((noinline, aligned(64))) void spin(void) {
-    for (volatile long i = 0; i < 200000000; i++);
+    for (volatile long i = 0; i < 800000000; i++);
 }
 static int child(void *none) {
     while (!later) usleep(1000);

@@ -1,11 +1,11 @@
 //! The processes that have loaded the library. Pure.
 
-use nprof_stream::{EventId, TaskId};
+use nprof_stream::{EventId, NodeId, TaskId};
 use rustc_hash::FxHashMap;
 
 use crate::convert::allocations::descriptors::Descriptors;
 use crate::convert::allocations::known_stacks::KnownStacks;
-use crate::convert::allocations::live_set::LiveSet;
+use crate::convert::allocations::live_set::{Blocks, LiveSet};
 use crate::event::{PreloadPlan, PreloadedEvent, Subject};
 use crate::image::allocator::AllocationFunction;
 
@@ -27,9 +27,32 @@ pub(crate) struct Allocator {
     /// Its first thread in the stream's current epoch; none while it is unknown.
     pub(crate) task: TaskId,
     pub(crate) heap: LiveSet,
+    /// True if it has executed another image, before which its blocks were written. Children that it had forked
+    /// still inherit them.
+    pub(crate) is_heap_written: bool,
     pub(crate) descriptors: Descriptors,
     /// The stacks that its library knows; `None` if blocks are sampled.
     pub(crate) known: Option<KnownStacks>,
+}
+
+/// The blocks of a process by their stacks, with its first thread.
+#[derive(Clone, Debug)]
+pub(crate) struct HeapRows {
+    pub(crate) task: TaskId,
+    pub(crate) peak_ns: u64,
+    pub(crate) at_peak: Vec<(NodeId, Blocks)>,
+    pub(crate) live: Vec<(NodeId, Blocks)>,
+}
+
+impl Allocator {
+    /// Returns the rows at its end, or before it executes another image. None if they were returned before.
+    pub(crate) fn take_rows(&mut self, time_ns: u64) -> Option<HeapRows> {
+        if std::mem::replace(&mut self.is_heap_written, true) {
+            return None;
+        }
+        let (peak_ns, at_peak) = self.heap.peak_until(time_ns);
+        Some(HeapRows { task: self.task, peak_ns, at_peak, live: self.heap.live() })
+    }
 }
 
 /// Processes of which blocks are not recorded.
@@ -198,16 +221,10 @@ impl AllocationState {
         Some(ended)
     }
 
-    /// Removes the blocks of a process, and returns them with its first thread.
-    pub(crate) fn take_heaps(&mut self, pid: u32) -> Vec<(TaskId, LiveSet)> {
-        let released_max = self.released_max();
+    /// Returns the rows of the images of a process that were not returned before.
+    pub(crate) fn take_rows_of(&mut self, pid: u32, time_ns: u64) -> Vec<HeapRows> {
         let of_process = self.processes.values_mut().filter(|process| process.pid == pid);
-        let taken: Vec<_> = of_process
-            .map(|it| (it.task, std::mem::replace(&mut it.heap, LiveSet::new(released_max))))
-            .collect();
-        let blocks: usize = taken.iter().map(|(_, heap)| heap.len()).sum();
-        self.blocks = self.blocks.saturating_sub(blocks);
-        taken
+        of_process.filter_map(|process| process.take_rows(time_ns)).collect()
     }
 
     /// Keeps the id of a thread that has exited: its records may have waited in the ring for that of a thread that did
@@ -295,6 +312,7 @@ mod tests {
             pid,
             task: TaskId(1),
             heap: LiveSet::new(0),
+            is_heap_written: false,
             descriptors: Descriptors::default(),
             known: None,
         }

@@ -154,7 +154,8 @@ impl<S: Sink> Converter<S> {
             return;
         }
         let row = |it: &Allocator| (it.pid, it.task, it.heap.live());
-        let mut processes: Vec<_> = state.processes.values().map(row).collect();
+        let with_heap = state.processes.values().filter(|process| !process.is_heap_written);
+        let mut processes: Vec<_> = with_heap.map(row).collect();
         processes.sort_unstable_by_key(|(pid, ..)| *pid);
         for (_, task, rows) in processes {
             self.write_rows(PreloadedEvent::HeapSnapshot, task, time_ns, &rows, None);

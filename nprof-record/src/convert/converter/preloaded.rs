@@ -11,7 +11,7 @@ use nprof_stream::{NO_CPU, TaskId};
 use crate::convert::allocations::descriptors::Descriptors;
 use crate::convert::allocations::known_stacks::KnownStacks;
 use crate::convert::allocations::live_set::LiveSet;
-use crate::convert::allocations::state::{AllocationState, Allocator, Executed, Missed};
+use crate::convert::allocations::state::{AllocationState, Allocator, Executed, HeapRows, Missed};
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::event::{PreloadPlan, PreloadedEvent};
@@ -21,8 +21,10 @@ use crate::perf::preloaded::{PreloadContent, PreloadRecord};
 use crate::perf::record::{SampleId, TaskIds};
 use crate::sys;
 
-/// The shortest time between two readings of mappings that may have changed.
+/// The shortest time between two readings of mappings that may have changed without a record, and the least multiple of
+/// the time that a reading takes.
 const MAPS_INTERVAL_NS: u64 = 10_000_000;
+const MAPS_PAUSE_TIMES: u64 = 50;
 
 /// The most executables of which it is remembered whether they bring an allocator.
 const ALLOCATORS_MAX: usize = 4096;
@@ -40,20 +42,26 @@ impl<S: Sink> Converter<S> {
     /// stack of its thread ended in memory that is not mapped.
     pub(super) fn may_read_maps_again(&mut self, tid: u32) -> bool {
         // Most recordings have records of all mappings, and stacks without frame pointers often end in
-        // memory that is not mapped. But the code that runs is mapped: by mremap(2), which has no record, or by another
-        // process with the same memory (CLONE_VM).
+        // memory that is not mapped. But code that runs is mapped somewhere: mremap(2) makes no record, and the record
+        // of a process with the same memory (CLONE_VM) has its own id.
         let process = self.tree.task_and_process(tid).map(|(_, process)| process);
         let is_leaf = process.is_some_and(|process| self.resolver.is_leaf_unmapped(process));
         if !self.reads_proc && !is_leaf {
             return false;
         }
-        let now_ns = sys::monotonic_ns();
         // Code that is mapped nowhere would otherwise cost a reading for each sample.
-        let is_due = now_ns.saturating_sub(self.checked_ns) >= MAPS_INTERVAL_NS;
-        if is_due {
-            self.checked_ns = now_ns;
-        }
-        is_due
+        sys::monotonic_ns() >= self.maps_due_ns
+    }
+
+    /// Reads the mappings of the process of a thread again. The next time for that is after a multiple of the time that
+    /// it takes.
+    pub(super) fn read_maps_again(&mut self, tid: u32) -> Option<()> {
+        let begin_ns = sys::monotonic_ns();
+        self.add_mappings(self.tree.task(tid)?.pid);
+        let end_ns = sys::monotonic_ns();
+        let pause_ns = end_ns.saturating_sub(begin_ns).saturating_mul(MAPS_PAUSE_TIMES);
+        self.maps_due_ns = end_ns.saturating_add(pause_ns.max(MAPS_INTERVAL_NS));
+        Some(())
     }
 
     /// Returns the events of the library. None if none are recorded.
@@ -189,7 +197,14 @@ impl<S: Sink> Converter<S> {
             self.resolver.find_words();
         }
         let known = memos.map(KnownStacks::new);
-        let process = Allocator { pid, task, heap: LiveSet::new(0), descriptors, known };
+        let process = Allocator {
+            pid,
+            task,
+            heap: LiveSet::new(0),
+            is_heap_written: false,
+            descriptors,
+            known,
+        };
         // A child that was not made by the hooked fork(3) states the time of its first record.
         let forked_ns = hello.started_at_ns.min(recorded_ns.unwrap_or(u64::MAX));
         state.start(hello.id, hello.parent_id, forked_ns, process);
@@ -210,10 +225,10 @@ impl<S: Sink> Converter<S> {
 
     /// Writes what a process has at its end.
     fn end_allocator(&mut self, ring: u64, time_ns: u64) {
-        let Some(ended) = self.allocations.as_mut().and_then(|state| state.end(ring)) else {
+        let Some(mut ended) = self.allocations.as_mut().and_then(|state| state.end(ring)) else {
             return;
         };
-        self.write_live(&ended, time_ns);
+        self.write_live(&mut ended, time_ns);
         if self.reads_proc {
             self.exit_without_record(ended.pid, time_ns);
         }
@@ -246,22 +261,24 @@ impl<S: Sink> Converter<S> {
     /// Writes the blocks of a process that executes another image, while the stream has its name from before.
     pub(super) fn end_heaps(&mut self, pid: u32, time_ns: u64) {
         let Some(state) = &mut self.allocations else { return };
-        for (task, heap) in state.take_heaps(pid) {
-            self.write_heap(task, &heap, time_ns);
+        for rows in state.take_rows_of(pid, time_ns) {
+            self.write_heap(rows, time_ns);
         }
     }
 
     /// Writes the blocks that a process has and had at its peak.
-    fn write_heap(&mut self, task: TaskId, heap: &LiveSet, time_ns: u64) {
-        let (peak_ns, at_peak) = heap.peak_until(time_ns);
+    fn write_heap(&mut self, rows: HeapRows, time_ns: u64) {
+        let HeapRows { task, peak_ns, at_peak, live } = rows;
         self.write_rows(PreloadedEvent::HeapPeak, task, time_ns, &at_peak, Some(peak_ns));
-        self.write_rows(PreloadedEvent::HeapLive, task, time_ns, &heap.live(), None);
+        self.write_rows(PreloadedEvent::HeapLive, task, time_ns, &live, None);
     }
 
     /// Writes what a process has and had at its peak.
-    fn write_live(&mut self, process: &Allocator, time_ns: u64) {
+    fn write_live(&mut self, process: &mut Allocator, time_ns: u64) {
         let task = process.task;
-        self.write_heap(task, &process.heap, time_ns);
+        if let Some(rows) = process.take_rows(time_ns) {
+            self.write_heap(rows, time_ns);
+        }
         for (_, descriptor) in process.descriptors.iter() {
             let age_ns = Some(time_ns.saturating_sub(descriptor.time_ns));
             let (event, node) = (PreloadedEvent::FdLive, descriptor.node);

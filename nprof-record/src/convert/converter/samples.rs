@@ -65,7 +65,7 @@ impl<S: Sink> Converter<S> {
         let is_unreadable = process.is_unreadable;
         let mut mark = self.resolver.resolve(process, sample_id, sample);
         if mark == Mark::Unmapped && self.may_read_maps_again(sample_id.tid) {
-            self.read_lost_maps(self.tree.task(sample_id.tid)?.pid);
+            self.read_maps_again(sample_id.tid)?;
             let (_, process) = self.tree.task_and_process(sample_id.tid)?;
             mark = self.resolver.resolve(process, sample_id, sample);
         }
