@@ -182,7 +182,7 @@ const PING_PONG: &str = r#"
     #include <time.h>
     #include <unistd.h>
     static int turns[2], cpus[2];
-    static long used[2];
+    static long used[2], end;
     static volatile long work;
     static long ms(clockid_t clock) {
         struct timespec now;
@@ -190,7 +190,7 @@ const PING_PONG: &str = r#"
         return now.tv_sec * 1000 + now.tv_nsec / 1000000;
     }
     static void *play(void *number) {
-        long own = (long)number, end = ms(CLOCK_MONOTONIC) + 1000;
+        long own = (long)number;
         cpu_set_t one;
         CPU_ZERO(&one);
         CPU_SET(cpus[own], &one);
@@ -216,6 +216,8 @@ const PING_PONG: &str = r#"
         if (found < 2) return 0;
         pthread_t threads[2];
         turns[0] = 1;
+        // The same for both: one that ended later would wait for the other forever.
+        end = ms(CLOCK_MONOTONIC) + 1000;
         for (long i = 0; i < 2; i++) pthread_create(&threads[i], 0, play, (void *)i);
         for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
         printf("%ld %ld\n", used[0], used[1]);
