@@ -192,23 +192,27 @@ mod tests {
     use super::*;
     use crate::event::Event;
 
-    #[test]
-    fn shortest_period_of_the_kernel_is_named() {
-        let clock = Event { rate: EventRate::PerCpuSecond(1_000_000_000), ..event::calls() };
-        let with = |period| Request {
-            events: vec![RequestedEvent {
-                name: "cpu-clock".to_owned(),
-                candidates: vec![clock.clone()],
-                period: Some(period),
-                scope: None,
-            }],
+    fn event(event: Event, period: Option<u64>) -> RequestedEvent {
+        RequestedEvent { name: event.name.clone(), candidates: vec![event], period, scope: None }
+    }
+
+    /// Returns a request of events at 997 Hz.
+    fn request(events: Vec<RequestedEvent>) -> Request {
+        Request {
+            events,
             frequency: 997,
             unwind: None,
             stack_size: 8,
             scope: CpuMode::User,
             open_modes: Vec::new(),
             delayed: false,
-        };
+        }
+    }
+
+    #[test]
+    fn shortest_period_of_the_kernel_is_named() {
+        let clock = Event { rate: EventRate::PerCpuSecond(1_000_000_000), ..event::calls() };
+        let with = |period| request(vec![event(clock.clone(), Some(period))]);
         let error = check_rate(&with(100), 60_000).expect_err("too often").to_string();
         assert!(error.contains("a period of at least 16667,"), "{error}");
         assert!(check_rate(&with(16_667), 60_000).is_ok());
@@ -216,19 +220,8 @@ mod tests {
 
     #[test]
     fn frequency_is_below_the_limit_of_the_kernel() {
-        let event = |period| {
-            let candidates = vec![event::calls()];
-            RequestedEvent { name: String::new(), candidates, period, scope: None }
-        };
-        let request = |period| Request {
-            events: vec![event(Some(1)), event(period)],
-            frequency: 997,
-            unwind: None,
-            stack_size: 8,
-            scope: CpuMode::User,
-            open_modes: Vec::new(),
-            delayed: false,
-        };
+        let request =
+            |period| request(vec![event(event::calls(), Some(1)), event(event::calls(), period)]);
         let lowered = |mut request: Request, highest| {
             let is_noticed = lower_frequency(&mut request, highest);
             (request.frequency, is_noticed)
