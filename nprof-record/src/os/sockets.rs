@@ -70,11 +70,9 @@ impl Known {
     /// Reads tables of the network namespace of a process until a socket is found: each at most once in a second.
     fn search(&mut self, pid: u32, inode: u64) {
         let now_ns = sys::monotonic_ns();
-        for sockets in [self.names.len(), self.searched_since_ns.len()] {
-            if sockets >= NAMES_MAX {
-                self.names.clear();
-                self.searched_since_ns.clear();
-            }
+        if self.names.len().max(self.searched_since_ns.len()) >= NAMES_MAX {
+            self.names.clear();
+            self.searched_since_ns.clear();
         }
         let since_ns = self.searched_since_ns.entry(inode).or_insert(now_ns);
         // It may be bound or connected by now.

@@ -31,7 +31,7 @@ pub(crate) struct Allocator {
     /// still inherit them.
     pub(crate) is_heap_written: bool,
     pub(crate) descriptors: Descriptors,
-    /// The stacks that its library knows; `None` if blocks are sampled.
+    /// The stacks that its library knows; `None` if all periods are adapted.
     pub(crate) known: Option<KnownStacks>,
 }
 

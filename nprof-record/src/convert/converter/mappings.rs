@@ -30,20 +30,17 @@ impl<S: Sink> Converter<S> {
 
     /// Adds the mappings of a process that are in /proc, because records of some may have been lost.
     pub(super) fn read_lost_maps(&mut self, pid: u32) {
-        let time = sys::monotonic_ns();
-        self.add_mappings(pid);
         // While records are lost again and again, the time for this is bounded, too.
-        let taken_ns = sys::monotonic_ns().saturating_sub(time);
-        let interval_ns = taken_ns.saturating_mul(CHECK_TIMES);
+        let interval_ns = self.add_mappings(pid).saturating_mul(CHECK_TIMES);
         self.check_interval_ns = self.check_interval_ns.saturating_add(interval_ns);
     }
 
-    /// Adds the mappings of a process that are in /proc and not known.
-    pub(super) fn add_mappings(&mut self, pid: u32) {
+    /// Adds the mappings of a process that are in /proc and not known. Returns the time that it took, in ns.
+    pub(super) fn add_mappings(&mut self, pid: u32) -> u64 {
         let time = sys::monotonic_ns();
         let text = procfs::maps(pid).unwrap_or_default();
         for mmap in synthesize::executable(&text, pid) {
-            let Some(process) = self.tree.process_mut(pid) else { return };
+            let Some(process) = self.tree.process_mut(pid) else { break };
             // /proc lacks a part of the identity in records: a known file would become two images.
             let known = process.maps.find(mmap.start);
             let is_known = known.is_some_and(|(image, offset)| {
@@ -53,6 +50,7 @@ impl<S: Sink> Converter<S> {
                 self.handle_mmap(SampleId { time, ..SampleId::default() }, &mmap);
             }
         }
+        sys::monotonic_ns().saturating_sub(time)
     }
 
     pub(super) fn handle_mmap(&mut self, sample_id: SampleId, mmap: &Mmap<'_>) {

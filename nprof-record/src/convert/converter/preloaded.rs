@@ -56,11 +56,9 @@ impl<S: Sink> Converter<S> {
     /// Reads the mappings of the process of a thread again. The next time for that is after a multiple of the time that
     /// it takes.
     pub(super) fn read_maps_again(&mut self, tid: u32) -> Option<()> {
-        let begin_ns = sys::monotonic_ns();
-        self.add_mappings(self.tree.task(tid)?.pid);
-        let end_ns = sys::monotonic_ns();
-        let pause_ns = end_ns.saturating_sub(begin_ns).saturating_mul(MAPS_PAUSE_TIMES);
-        self.maps_due_ns = end_ns.saturating_add(pause_ns.max(MAPS_INTERVAL_NS));
+        let taken_ns = self.add_mappings(self.tree.task(tid)?.pid);
+        let pause_ns = taken_ns.saturating_mul(MAPS_PAUSE_TIMES).max(MAPS_INTERVAL_NS);
+        self.maps_due_ns = sys::monotonic_ns().saturating_add(pause_ns);
         Some(())
     }
 
