@@ -257,12 +257,12 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Returns `length` bytes of code, or more. Of a page that is not cached it reads no more: return
-    /// addresses of a large program are on many pages, and each is looked up once.
+    /// Returns `length` bytes of code, or more. Of a large program it reads no more where the page is not
+    /// cached: its return addresses are on many pages, and each is looked up once.
     fn code_of(&mut self, address: ImageAddress, length: usize) -> Bytes {
         if let Some((offset, left)) = self.source.place(address)
             && left >= length as u64
-            && !self.pages.has(offset, self.source)
+            && !self.pages.keeps(offset, self.source)
             && let CodeSource::File { open, .. } = self.source
             && let Some(file) = self.file.get(*open)
         {
@@ -390,6 +390,25 @@ mod tests {
             AnalyzedRule::Unknown,
             "outside of all code"
         );
+    }
+
+    #[test]
+    fn return_addresses_of_a_small_program_share_a_page() {
+        let file = File::open("/usr/bin/env").expect("a program");
+        let elf = Elf::read(&ReadCache::new(&file)).expect("an ELF file");
+        let entry = elf.image_address(elf.entry_offset().expect("an entry")).expect("its address");
+        let opened = Cell::new(0);
+        let open = || {
+            opened.set(opened.get() + 1);
+            file.try_clone().ok().map(Rc::new)
+        };
+        let mut code = CodeCache::default();
+        let mut source = CodeSource::File { elf: &elf, open: &open, tables: None };
+        // At most two pages.
+        for at in 1..100 {
+            code.call_before(ImageAddress(entry.0 + at), &mut source);
+        }
+        assert!((1..=2).contains(&opened.get()), "{}", opened.get());
     }
 
     /// sub $8,%rsp; call *%rcx; add $8,%rsp; ret: the trampoline of CPython for perf.

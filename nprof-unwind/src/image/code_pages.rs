@@ -73,6 +73,12 @@ impl CodeSource<'_> {
         }
     }
 
+    /// True if it is a file of which all code is at most half of the cached pages.
+    fn is_small(&self) -> bool {
+        let Self::File { elf, .. } = self else { return false };
+        elf.code_bytes() <= PAGES_MAX as u64 / 2 * PAGE_BYTES
+    }
+
     /// Returns the number of bytes read at once.
     fn page_bytes(&self) -> u64 {
         match self {
@@ -120,10 +126,10 @@ impl CodePages {
             + self.read.capacity() * size_of::<(u64, (u64, u64), u8)>()
     }
 
-    /// True if the page of a place is cached.
-    pub(super) fn has(&self, place: u64, source: &CodeSource<'_>) -> bool {
+    /// True if the page of a place is cached, or should be: all code of its file is at most half of the cache.
+    pub(super) fn keeps(&self, place: u64, source: &CodeSource<'_>) -> bool {
         let page_bytes = source.page_bytes();
-        self.pages.contains_key(&(place / page_bytes * page_bytes))
+        source.is_small() || self.pages.contains_key(&(place / page_bytes * page_bytes))
     }
 
     /// Returns the bytes from a place to the end of its page; empty if they cannot be read.

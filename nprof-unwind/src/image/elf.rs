@@ -95,6 +95,11 @@ impl Elf {
         self.code.file_offset(address)
     }
 
+    /// Returns the number of bytes of executable code.
+    pub fn code_bytes(&self) -> u64 {
+        self.code.iter().fold(0, |sum, segment| sum.saturating_add(segment.size))
+    }
+
     /// Returns the file offset of the entry point.
     pub fn entry_offset(&self) -> Option<FileOffset> {
         self.file_offset(self.entry).map(|(offset, _)| offset)
