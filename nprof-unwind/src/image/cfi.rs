@@ -100,6 +100,13 @@ enum TableSection {
     Debug(UnwindSection),
 }
 
+/// The rule of an entry for a range of addresses.
+#[derive(Debug)]
+struct Row {
+    addresses: Range<u64>,
+    rule: Rc<UnwindRule>,
+}
+
 /// The unwind tables of one image.
 #[derive(Debug)]
 pub struct UnwindTables {
@@ -111,6 +118,9 @@ pub struct UnwindTables {
     context: Box<UnwindContext<usize>>,
     /// The rules by address. None where no table covers it.
     memo: FxHashMap<ImageAddress, Option<Rc<UnwindRule>>>,
+    /// The rows that were evaluated, by the number of the part and the offset of the entry there: most
+    /// addresses of a function have the row of another.
+    rows: FxHashMap<(usize, usize), Vec<Row>>,
     /// The distinct rules.
     rules: FxHashMap<Rc<UnwindRule>, ()>,
     /// The memory of the sections and their indices.
@@ -153,6 +163,7 @@ impl UnwindTables {
             bases,
             context: Box::default(),
             memo: FxHashMap::default(),
+            rows: FxHashMap::default(),
             rules: FxHashMap::default(),
         })
     }
@@ -160,7 +171,10 @@ impl UnwindTables {
     /// Returns the approximate memory. It grows with the cached rules.
     pub fn bytes(&self) -> usize {
         let memo = self.memo.capacity() * size_of::<(u64, Option<Rc<UnwindRule>>, u8)>();
-        self.fixed_bytes + memo + self.rules.capacity() * RULE_BYTES
+        // Each row has at least one address in the memo.
+        let rows = self.rows.capacity() * size_of::<(usize, usize, Vec<Row>, u8)>()
+            + self.memo.len() * size_of::<Row>();
+        self.fixed_bytes + memo + rows + self.rules.capacity() * RULE_BYTES
     }
 
     /// Returns the rule at an image address. None if no table covers it.
@@ -170,13 +184,13 @@ impl UnwindTables {
         }
         if self.memo.len() >= MEMO_MAX {
             self.memo.clear();
+            self.rows.clear();
             self.rules.clear();
         }
-        let rule = match self.read(address.0) {
-            Some(rule) => Some(rule),
-            None => self.plts.iter().find_map(|plt| plt.rule(address, self.machine)),
-        };
-        let rule = rule.map(|rule| self.unique(rule));
+        let rule = self.read(address).or_else(|| {
+            let rule = self.plts.iter().find_map(|plt| plt.rule(address, self.machine));
+            rule.map(|rule| self.unique(rule))
+        });
         self.memo.insert(address, rule.clone());
         rule
     }
@@ -191,23 +205,35 @@ impl UnwindTables {
         rule
     }
 
-    /// Evaluates the first table that covers an address.
-    fn read(&mut self, address: u64) -> Option<UnwindRule> {
-        let of_go = self.go.as_ref().and_then(|go| go.rule(ImageAddress(address)));
-        if of_go.is_some() {
-            return of_go;
+    /// Returns the rule of the first table that covers an address.
+    fn read(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
+        let of_go = self.go.as_ref().and_then(|go| go.rule(address));
+        if let Some(rule) = of_go {
+            return Some(self.unique(rule));
         }
+        (0..self.parts.len()).find_map(|part| self.read_part(part, address.0))
+    }
+
+    /// Returns the rule of a part at an address. None if it does not cover it.
+    fn read_part(&mut self, part: usize, address: u64) -> Option<Rc<UnwindRule>> {
+        let (section, index) = self.parts.get(part)?;
         let (bases, context, machine) = (&self.bases, &mut *self.context, self.machine);
-        self.parts.iter().find_map(|(section, index)| match section {
+        let at = index.find(address, bases)?;
+        let known = self.rows.get(&(part, at)).map_or(&[][..], Vec::as_slice);
+        if let Some(row) = known.iter().find(|row| row.addresses.contains(&address)) {
+            return Some(row.rule.clone());
+        }
+        let (rule, addresses) = match section {
             TableSection::Eh(table) => {
-                let at = index.find(address, bases)?;
                 rule_of_fde(&eh_frame(table, machine), at, bases, context, address, machine)
             }
             TableSection::Debug(table) => {
-                let at = index.find(address, bases)?;
                 rule_of_fde(&debug_frame(table, machine), at, bases, context, address, machine)
             }
-        })
+        }?;
+        let rule = self.unique(rule);
+        self.rows.entry((part, at)).or_default().push(Row { addresses, rule: rule.clone() });
+        Some(rule)
     }
 }
 
@@ -310,15 +336,17 @@ pub fn rule_in_section(
     let entries = index(&frames, &bases);
     let covers = |&&(start, end, _): &&(u64, u64, usize)| (start..end).contains(&address);
     if let Some(&(_, _, at)) = entries.iter().find(covers) {
-        return rule_of_fde(&frames, at, &bases, context, address, machine);
+        let found = rule_of_fde(&frames, at, &bases, context, address, machine);
+        return found.map(|(rule, _)| rule);
     }
     // A generator may have assumed another distance between the function and the section.
     let &[(start, _, at)] = &entries[..] else { return None };
     let address = address.checked_sub(range.start)?.checked_add(start)?;
-    rule_of_fde(&frames, at, &bases, context, address, machine)
+    rule_of_fde(&frames, at, &bases, context, address, machine).map(|(rule, _)| rule)
 }
 
-/// Returns the rule of an entry at an address. None if the entry does not cover it.
+/// Returns the rule of an entry at an address, and the addresses that have it. None if the entry does not cover
+/// the address.
 ///
 /// In an epilogue the registers are popped one by one, but GCC's and LLVM's tables keep stating
 /// that they are saved on the stack: at places below the stack pointer, which are not copied. If an
@@ -332,7 +360,7 @@ fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
     context: &mut UnwindContext<usize>,
     address: u64,
     machine: Machine,
-) -> Option<UnwindRule> {
+) -> Option<(UnwindRule, Range<u64>)> {
     let entry: FrameDescriptionEntry<Slice<'a>> =
         section.fde_from_offset(bases, S::Offset::from(at), S::cie_from_offset).ok()?;
     let signal = entry.is_signal_trampoline();
@@ -348,6 +376,7 @@ fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
         deepest = deepest.max(below_cfa(row.cfa(), machine));
     }
     let row = table.into_current_row()?;
+    let addresses = row.start_address()..row.end_address();
     let expression = |expression: &UnwindExpression<usize>| {
         let code = expression.get(section).ok()?;
         Some(Expression { code: code.0.slice().into(), encoding })
@@ -389,7 +418,7 @@ fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
         }
     }
     registers.sort_unstable_by_key(|(register, _)| *register);
-    Some(UnwindRule { cfa, return_address, registers: registers.into(), signal })
+    Some((UnwindRule { cfa, return_address, registers: registers.into(), signal }, addresses))
 }
 
 #[cfg(test)]
@@ -462,6 +491,26 @@ mod tests {
         );
         assert_eq!(at(0x100a), [(3, RegisterRule::SameValue), (6, RegisterRule::AtCfaOffset(-16))]);
         assert_eq!(at(0x100b), [(3, RegisterRule::SameValue), (6, RegisterRule::SameValue)]);
+    }
+
+    #[test]
+    fn rule_of_an_address_does_not_depend_on_earlier_ones() {
+        // push %rbp; push %rbx; ...; pop %rbx; pop %rbp; ret
+        let code =
+            [0x41, 0x0e, 16, 0x86, 2, 0x41, 0x0e, 24, 0x83, 3, 0x48, 0x0e, 16, 0x41, 0x0e, 8];
+        let addresses = 0xfff..0x1102;
+        let alone: Vec<_> =
+            addresses.clone().map(|at| tables(&code).rule(ImageAddress(at))).collect();
+        let mut ascending = tables(&code);
+        let together: Vec<_> =
+            addresses.clone().map(|at| ascending.rule(ImageAddress(at))).collect();
+        assert_eq!(together, alone);
+        let mut descending = tables(&code);
+        let mut together: Vec<_> =
+            addresses.rev().map(|at| descending.rule(ImageAddress(at))).collect();
+        together.reverse();
+        assert_eq!(together, alone);
+        assert_eq!(ascending.rows.values().map(Vec::len).sum::<usize>(), 5, "each once");
     }
 
     #[test]
