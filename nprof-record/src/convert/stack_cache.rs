@@ -9,6 +9,7 @@ use nprof_stream::{Mark, NodeId};
 use nprof_unwind::unwind::FrameAddress;
 
 use crate::convert::address_space::AddressSpace;
+use crate::sys;
 
 /// The number of stacks. Threads whose ids have the same remainder share one.
 const STACKS: u32 = 16;
@@ -102,6 +103,14 @@ impl Edges {
         let set = self.sets.get(self.index(path))?;
         let edge = set.0.iter().find(|edge| (edge.path, edge.caller) == (path, caller))?;
         Some(edge.callee)
+    }
+
+    /// Starts to load the edges of a stack.
+    #[inline]
+    fn prefetch(&self, path: PathHash) {
+        if let Some(set) = self.sets.get(self.index(path)) {
+            sys::prefetch(set);
+        }
     }
 
     fn add(&mut self, edge: Edge) {
@@ -282,16 +291,21 @@ impl LatestStack {
 
     /// Adds the addresses of a stack, leaf first, that follow those it has, as far as edges are known.
     fn add_known(&mut self, addresses: &[FrameAddress], edges: &Edges) {
-        let mut caller = self.caller(self.nodes.len());
+        let first = self.nodes.len();
         let mut path = self.path();
-        for &address in addresses.iter().rev().skip(self.nodes.len()) {
+        for &address in addresses.iter().rev().skip(first) {
             path = path.callee(address);
-            let Some(callee) = edges.callee(path, caller) else { return };
-            caller = callee;
+            edges.prefetch(path);
             self.addresses.push(address);
-            self.nodes.push(caller);
             self.paths.push(path);
         }
+        let mut caller = self.caller(first);
+        for &path in &self.paths[first..] {
+            let Some(callee) = edges.callee(path, caller) else { break };
+            caller = callee;
+            self.nodes.push(caller);
+        }
+        self.truncate(self.nodes.len());
     }
 
     /// Returns the hash of all addresses.

@@ -39,6 +39,7 @@ pub(crate) use perf_event::{
     EventTarget, Ring, disable, enable, event_id, perf_event_open, restart_period, share_ring,
 };
 pub(crate) use pidfd::ProcessFd;
+pub(crate) use prefetch::prefetch;
 pub(crate) use priority::{Priority, raise_priority};
 pub(crate) use process::{
     CommandStart, Exit, Usage, clock_tick_ns, cpu_time_ns, descriptor_limit, fork_at_gate,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{self, perf_event_attr, perf_event_mmap_page};
 
-use crate::sys::prefetch::prefetch;
+use crate::sys::prefetch::prefetch_at;
 use crate::sys::system::{check, page_size};
 
 /// Bytes of a line of the processor's cache.
@@ -201,7 +201,7 @@ impl Ring {
             // SAFETY: `base` is mapped with a page and `size` bytes, and the remainder is below `size`.
             let data =
                 unsafe { self.base.cast::<u8>().add(self.page + (at & (size - 1)) as usize) };
-            prefetch(data);
+            prefetch_at(data);
             at += CACHE_LINE;
         }
     }
