@@ -59,6 +59,10 @@ fn place(head: u64, tail: u64, bytes: u64, data_bytes: u64, reserve: u64) -> Opt
 }
 
 /// Reserves a record with `content` bytes after its header; None if the ring is full.
+///
+/// A call would return the slot through memory: 12 of the 157 ns that an exact recording adds to a pair of malloc(3)
+/// and free(3).
+#[inline(always)]
 pub(super) fn reserve<'a>(
     thread: &'a Thread,
     ring: &Ring,
