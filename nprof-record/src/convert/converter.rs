@@ -269,6 +269,11 @@ impl<S: Sink> Converter<S> {
         self.resolver.frames.images.kept = kept;
     }
 
+    /// Returns the number of images of which the headers or tables were not read for want of descriptors.
+    pub(crate) fn images_without_descriptors(&self) -> usize {
+        self.resolver.frames.images.without_descriptors()
+    }
+
     /// Returns the copies that were kept.
     pub(crate) fn kept_images(&mut self) -> Option<KeptImages> {
         self.resolver.frames.images.kept.take()

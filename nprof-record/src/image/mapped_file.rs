@@ -5,6 +5,7 @@
 //! against blocking FUSE file systems.
 
 use std::fs::{File, Metadata, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -115,6 +116,15 @@ pub(crate) fn open_same(path: &Path, inode: u64) -> Option<File> {
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
+}
+
+/// True if this process has not the two descriptors left that [`open_same`] needs.
+pub(crate) fn lacks_descriptors() -> bool {
+    let is_full =
+        |error: io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+    let first = File::open("/");
+    let second = File::open("/");
+    first.is_err_and(is_full) || second.is_err_and(is_full)
 }
 
 #[cfg(test)]

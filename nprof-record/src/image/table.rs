@@ -243,6 +243,11 @@ impl ImageTable {
         self.new >= NEW_MAX
     }
 
+    /// Returns the number of images of which the headers or tables were not read for want of descriptors.
+    pub(crate) fn without_descriptors(&self) -> usize {
+        self.images.iter().filter(|image| image.lacks_descriptors).count()
+    }
+
     /// Begins an epoch: drops all images that are not in `mapped`. Their indices are reused.
     pub(crate) fn begin_epoch(&mut self, mapped: impl Iterator<Item = ImageIndex>) {
         let mapped: FxHashSet<_> = mapped.collect();

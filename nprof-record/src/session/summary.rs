@@ -78,6 +78,8 @@ pub(crate) struct Summary {
     pub(crate) missed: Missed,
     /// Threads of which the stacks may not be read while they wait.
     pub(crate) unread_stacks: usize,
+    /// Images of which the unwind tables were not read for want of descriptors.
+    pub(crate) unread_images: usize,
     /// True if waiting was measured by records of context switches.
     pub(crate) waits_by_switches: bool,
     /// True if waiting was recorded in windows, so that no times of threads were counted.
@@ -203,6 +205,13 @@ impl Summary {
                 "{} {have} no stacks of waits: their memory may not be read by this user; run as root, \
                  or set kernel.yama.ptrace_scope to 0, where that exists",
                 counted(self.unread_stacks as u64, "thread")
+            ));
+        }
+        if self.unread_images > 0 {
+            warnings.push(format!(
+                "too many open files: {} of code could not be opened, so stacks are incomplete; raise the \
+                 limit of this process, for example `ulimit -n 65536`",
+                counted(self.unread_images as u64, "file")
             ));
         }
         warnings.extend(self.idle());

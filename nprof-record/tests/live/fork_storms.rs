@@ -195,6 +195,28 @@ fn too_few_descriptors_reports_ulimit() {
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 
+/// Without a descriptor for the files of code their unwind tables are missing.
+#[test]
+fn files_that_lack_descriptors_are_reported() {
+    let work = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let mut reported = 0;
+    // The events take as many as there are CPUs.
+    for limit in 8..64 {
+        let script = format!("ulimit -n {limit}; exec {RECORDER} -o /dev/null -- sh -c '{work}'");
+        let output = Command::new("sh").args(["-c", &script]).output().expect("it runs");
+        let text = stderr(&output);
+        assert!(
+            text.contains("ulimit -n") || !text.contains("incomplete (no-unwind-info"),
+            "{text}"
+        );
+        reported += i32::from(text.contains("of code could not be opened"));
+        if output.status.success() && !text.contains("ulimit -n") {
+            break;
+        }
+    }
+    assert!(reported > 0);
+}
+
 #[test]
 fn samples_every_system_call() {
     let directory = Directory::new("writes");

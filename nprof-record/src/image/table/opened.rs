@@ -64,6 +64,8 @@ pub(crate) struct Image {
     contents: Vec<u8>,
     /// True if it is a file that could not be opened.
     pub(super) is_unread: bool,
+    /// True if its headers or tables were not read for want of descriptors.
+    pub(super) lacks_descriptors: bool,
     pub(crate) elf: Option<Elf>,
     /// The file, held open until the first frame in the image, if copies are kept.
     pub(super) to_copy: Option<File>,
@@ -122,6 +124,7 @@ impl Image {
             version: None,
             contents: Vec::new(),
             is_unread: false,
+            lacks_descriptors: false,
             elf: None,
             to_copy: None,
             is_copied: false,
@@ -163,6 +166,7 @@ impl Image {
             TableState::Open(file) => elf::read_tables(&ReadCache::new(file)),
             TableState::Closed => {
                 let file = reopen(self.file.as_ref(), self.elf.as_ref(), self.version);
+                self.lacks_descriptors |= file.is_none() && mapped_file::lacks_descriptors();
                 file.and_then(|file| elf::read_tables(&ReadCache::new(file)))
             }
         };
@@ -329,6 +333,7 @@ pub(super) fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool, keep: bool) ->
         }
         break;
     }
+    image.lacks_descriptors = image.is_unread && mapped_file::lacks_descriptors();
     image
 }
 

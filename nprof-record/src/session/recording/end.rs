@@ -63,6 +63,7 @@ impl Recording {
             && plan.cpu_mode() == CpuMode::Both;
         let exact_ns = times.filter(|_| is_exact).map(|times| times.cpu_ns);
         let task_ns = used_ns.map(|used_ns| exact_ns.unwrap_or(used_ns));
+        let unread_images = converter.images_without_descriptors();
         let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
         let [missed_routines, unreadable] =
             calls.as_ref().map_or([0; 2], |tracer| tracer.missed_counts());
@@ -122,6 +123,7 @@ impl Recording {
             preloaded,
             missed: missed.unwrap_or_default(),
             unread_stacks,
+            unread_images,
             waits_by_switches: plan.waits_by_switches,
             has_wait_windows: plan.wait_windows.is_some(),
             is_weighed: !plan.events.is_empty()
