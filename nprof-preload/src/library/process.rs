@@ -150,13 +150,13 @@ fn connect(thread: &Thread, status: u32) -> Option<()> {
     }
     // A signal handler must not find the process half connected; the handler's own events would be lost.
     let signals = sys::block_signals();
-    let is_forked = status == Status::Connected as u32;
+    let is_child = status == Status::Connected as u32;
     let next = if status == Status::New as u32 && !read_settings() {
         if environment().is_null() { Status::New } else { Status::Quiet }
-    } else if open_ring(thread, is_forked).is_some() {
+    } else if open_ring(thread, is_child).is_some() {
         Status::Connected
     } else {
-        if is_forked {
+        if is_child {
             note_unconnected_child();
         }
         Status::Quiet
