@@ -64,7 +64,7 @@ pub(crate) struct Unseen {
 }
 
 impl Unseen {
-    fn add(&mut self, executed: Executed, number: u64) {
+    pub(crate) fn add(&mut self, executed: Executed, number: u64) {
         if self.processes == 0 {
             self.first = executed;
         }
@@ -245,21 +245,6 @@ impl AllocationState {
     pub(crate) fn note_executed(&mut self, pid: u32, executed: Executed) {
         self.note_unseen(pid);
         self.executed.insert(pid, executed);
-    }
-
-    /// Notes that the executable of a process brings an allocator of its own.
-    pub(crate) fn note_bypassed(&mut self, executed: Executed) {
-        self.bypassed.add(executed, 1);
-    }
-
-    /// Notes that a process has loaded a library that does not call the hooks.
-    pub(crate) fn note_bound_deeply(&mut self, executed: Executed) {
-        self.bound_deeply.add(executed, 1);
-    }
-
-    /// Notes forked children of a process that could not connect.
-    pub(crate) fn note_unconnected(&mut self, parent: Executed, children: u64) {
-        self.unconnected.add(parent, children);
     }
 
     /// Notes that a process has exited: if its image has not loaded the library by now, it never will.

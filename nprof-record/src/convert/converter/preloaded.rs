@@ -114,7 +114,7 @@ impl<S: Sink> Converter<S> {
             }
         };
         if has_own {
-            state.note_bypassed(executed);
+            state.bypassed.add(executed, 1);
         }
     }
 
@@ -122,7 +122,7 @@ impl<S: Sink> Converter<S> {
     fn note_bound_deeply(&mut self, pid: u32) {
         let executed = self.executed_by_name(pid);
         if let Some(state) = &mut self.allocations {
-            state.note_bound_deeply(executed);
+            state.bound_deeply.add(executed, 1);
         }
     }
 
@@ -130,7 +130,7 @@ impl<S: Sink> Converter<S> {
     fn note_unconnected(&mut self, pid: u32, children: u64) {
         let parent = self.executed_by_name(pid);
         if let Some(state) = &mut self.allocations {
-            state.note_unconnected(parent, children);
+            state.unconnected.add(parent, children);
         }
     }
 
