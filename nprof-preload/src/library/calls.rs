@@ -34,16 +34,18 @@ fn record(thread: &Thread, ring: &Ring, sample: Sample, registers: &Registers) -
         Some(_) => 8 * CalledAgain::WORDS,
         None => 8 * Called::WORDS + copy.bytes,
     };
+    // Before the reservation, as in `memory::record`.
+    let time_ns = clock::recent_ns();
     let slot = writer::reserve(thread, ring, registers.into(), content, Class::Ordinary)?;
     let tid = u64::from(thread.tid.load(Relaxed));
     if let Some(stack) = known {
-        slot.write(0, &[clock::recent_ns(), tid | u64::from(stack) << 32]);
+        slot.write(0, &[time_ns, tid | u64::from(stack) << 32]);
         slot.commit(Kind::CalledAgain);
         return Some(());
     }
     // SAFETY: the record was reserved with room for the copy.
     let bytes = unsafe { copy.make(slot.word(Called::WORDS)) };
-    slot.write(0, &[clock::recent_ns(), tid, sample.weight, bytes as u64]);
+    slot.write(0, &[time_ns, tid, sample.weight, bytes as u64]);
     slot.write(4, &registers.words());
     slot.commit(Kind::Called);
     Some(())

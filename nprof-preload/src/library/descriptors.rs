@@ -407,6 +407,8 @@ fn write_opened(descriptor: c_int, origin: Origin, name: &[u8], registers: &Regi
         let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
         let name_words = name.len().div_ceil(8);
         let content = 8 * (Opened::WORDS + name_words) + copy.bytes;
+        // Before the reservation, as in `memory::record`.
+        let time_ns = clock::now_ns();
         let slot = writer::reserve(thread, ring, registers.into(), content, Class::Ordinary)?;
         let mut start = Opened::WORDS;
         for chunk in name.chunks(8) {
@@ -423,7 +425,7 @@ fn write_opened(descriptor: c_int, origin: Origin, name: &[u8], registers: &Regi
         slot.write(
             0,
             &[
-                clock::now_ns(),
+                time_ns,
                 tid | (descriptor as u64) << 32,
                 origin as u64 | (name.len() as u64) << 32,
                 bytes as u64,
@@ -445,9 +447,10 @@ fn closed_one(descriptor: c_int, registers: &Registers) {
 /// Records the end of descriptors, before it happens: another thread may get the number at once.
 fn closed(first: u32, last: u32, registers: &Registers) {
     with_ring(|thread, ring| {
+        let time_ns = clock::now_ns();
         let slot = writer::reserve(thread, ring, registers.into(), 24, Class::Vital)?;
         let range = u64::from(first) | u64::from(last) << 32;
-        slot.write(0, &[clock::now_ns(), u64::from(thread.tid.load(Relaxed)), range]);
+        slot.write(0, &[time_ns, u64::from(thread.tid.load(Relaxed)), range]);
         slot.commit(Kind::Closed);
         Some(())
     });

@@ -40,6 +40,9 @@ fn record(
     sample: Sample,
     registers: &Registers,
 ) {
+    // Before the reservation: the reader takes the later of two times in the ring for both, and a thread that loses its
+    // CPU in between must not postpone the records of others.
+    let time_ns = clock::recent_ns();
     let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
     let known = known::number(ring, &copy, registers);
     let content = match known {
@@ -60,7 +63,7 @@ fn record(
     };
     if let Some(stack) = known {
         let thread_and_stack = u64::from(thread.tid.load(Relaxed)) | u64::from(stack) << 32;
-        slot.write(0, &[clock::recent_ns(), thread_and_stack, pointer as u64, size as u64]);
+        slot.write(0, &[time_ns, thread_and_stack, pointer as u64, size as u64]);
         if sample.period == 1 {
             slot.commit(Kind::Repeated);
         } else {
@@ -76,7 +79,7 @@ fn record(
     slot.write(
         0,
         &[
-            clock::recent_ns(),
+            time_ns,
             tid | u64::from(sample.count) << 32,
             pointer as u64,
             size as u64,
@@ -112,6 +115,8 @@ fn unmark(thread: &Thread, pointer: usize, caller: Caller) -> bool {
 }
 
 fn write_free(thread: &Thread, pointer: usize, kind: Kind, caller: Caller) {
+    // Before the reservation, as in `record`.
+    let time_ns = clock::recent_ns();
     let Some(ring) = process::ring(thread) else { return };
     if thread.ring.load(Relaxed) != ring.id {
         thread.begin(ring.id);
@@ -120,7 +125,7 @@ fn write_free(thread: &Thread, pointer: usize, kind: Kind, caller: Caller) {
         ring.header().lost_frees.fetch_add(1, Relaxed);
         return;
     };
-    slot.write(0, &[clock::recent_ns(), u64::from(thread.tid.load(Relaxed)), pointer as u64]);
+    slot.write(0, &[time_ns, u64::from(thread.tid.load(Relaxed)), pointer as u64]);
     slot.commit(kind);
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::allocations::{Allocations, compile, recorded};
-use crate::support::Directory;
+use crate::support::{Directory, Stream, record, stderr};
 
 /// Runs a test of random samples up to three times.
 fn retried(test: impl Fn() -> Result<(), String>) {
@@ -295,4 +295,65 @@ fn period_of_all_events_is_that_of_memory() {
     let heap = recorded(&directory, &program, &["-e", "heap", "-c", "1"]);
     let found = heap.of("heap.alloc", "main");
     assert_eq!((found.weight, found.samples), (100_000, 1000));
+}
+
+/// Three libraries take turns at one address, and other threads use the ring. The sizes tell the blocks apart.
+#[test]
+fn blocks_of_libraries_at_one_address_are_told_apart() {
+    let directory = Directory::new("heap-plugins");
+    let library = "#include <stdlib.h>
+        __attribute__((noinline)) void *take(size_t bytes) { return malloc(bytes); }
+        void use(size_t bytes) { free(take(bytes)); }
+        const char *name(void) { return";
+    for name in ["a.so", "b.so", "c.so"] {
+        let options = ["-O1", "-fno-builtin", "-shared", "-fPIC"];
+        // Equal files would be one image.
+        let library = format!("{library} \"{name}\"; }}");
+        let Some(built) = directory.compile("gcc", &library, &options) else { return };
+        fs::rename(built, directory.path(name)).expect("renamed");
+    }
+    let source = r#"
+        #include <dlfcn.h>
+        #include <pthread.h>
+        #include <stdlib.h>
+        static volatile int stop;
+        static void *churn(void *unused) {
+            while (!stop) free(malloc(40));
+            return unused;
+        }
+        int main(int count, char **libraries) {
+            pthread_t thread;
+            pthread_create(&thread, 0, churn, 0);
+            unsigned seed = 13;
+            for (int round = 0; round < 50; round++) {
+                seed = seed * 1103515245 + 12345;
+                int number = 1 + (seed >> 16) % 3;
+                void *library = dlopen(libraries[number], RTLD_NOW);
+                void (*use)(size_t) = dlsym(library, "use");
+                for (int again = 0; again < 3; again++) use(3000 + number);
+                dlclose(library);
+            }
+            stop = 1;
+            return pthread_join(thread, 0);
+        }"#;
+    let options = ["-O1", "-fno-builtin", "-pthread", "-ldl"];
+    let Some(program) = directory.compile("gcc", source, &options) else { return };
+    let libraries = ["a.so", "b.so", "c.so"].map(|name| directory.path(name));
+    // Without the order of mappings and blocks most runs fail.
+    for _ in 0..5 {
+        let file = directory.path("out");
+        let [a, b, c] = libraries.each_ref().map(String::as_str);
+        let output = record(&["-e", "heap.alloc:1", "-o", &file, "--", &program, a, b, c]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let stream = Stream::read(&fs::read(&file).expect("a stream"));
+        let mut seen = 0;
+        for sample in stream.samples.iter().filter(|sample| (3001..=3003).contains(&sample.weight))
+        {
+            let expected = ["a.so", "b.so", "c.so"][sample.weight as usize - 3001];
+            let images: Vec<_> = sample.frames.iter().map(|(image, _)| image.as_str()).collect();
+            assert!(images.contains(&expected), "{}: {images:?}", sample.weight);
+            seen += 1;
+        }
+        assert_eq!(seen, 150);
+    }
 }

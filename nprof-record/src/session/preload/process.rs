@@ -156,7 +156,10 @@ impl Process {
                 Ok(Some(kind)) => {
                     let time_ns =
                         Record::parse(kind, &self.buffer).map_or(0, |record| record.time_ns);
-                    self.time_ns = self.time_ns.max(time_ns.min(now_ns));
+                    // One that was written since the drain began stays for the next, with its own time: a mapping
+                    // that came before it may not be read yet. The program may have written any time.
+                    let latest_ns = if time_ns > now_ns { sys::monotonic_ns() } else { now_ns };
+                    self.time_ns = self.time_ns.max(time_ns.min(latest_ns));
                     self.next = Next::Written(kind);
                 }
                 // No thread completes its record any more. A program may have left 65,536 of them.
@@ -262,6 +265,14 @@ impl Process {
         self.read_before = self.ring.read_bytes();
         self.advance(now_ns);
         self.skip_abandoned(now_ns);
+    }
+
+    /// Notes that the records of all sources were handed over up to a time. A record that has no place in the ring
+    /// yet may have an earlier one, if its thread has lost its CPU.
+    pub(super) fn note_settled(&mut self, settled_ns: u64) {
+        if self.next == Next::Nothing {
+            self.time_ns = self.time_ns.max(settled_ns);
+        }
     }
 
     /// Ends a drain: wakes threads that wait for room, and adapts distances of samples to a number per second.

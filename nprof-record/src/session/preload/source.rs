@@ -18,8 +18,8 @@ use crate::session::event_source::EventSource;
 use crate::session::preload::process::Process;
 use crate::sys;
 
-/// Longest time from the time stamp of a record to its place in the ring: the library copies the stack in
-/// between.
+/// Longest time from the time stamp of a record to its end in the ring, unless the thread loses its CPU: the library
+/// copies the stack in between.
 const SETTLING: Duration = Duration::from_millis(2);
 
 /// Shortest and longest time between two drains.
@@ -200,8 +200,10 @@ impl EventSource for PreloadSource {
         self.report_lost(handler);
         self.fullest = self.processes.iter().map(Process::drained).max().unwrap_or(0);
         self.processes.retain(|process| !process.is_gone());
+        let settled_ns = self.settled_ns();
         let PreloadPlan { heap_period, call_period, .. } = self.plan;
         for process in &mut self.processes {
+            process.note_settled(settled_ns);
             process.end_drain(self.drain_ns, heap_period, call_period);
         }
         let is_waiting = self.processes.iter().any(|process| process.next_ns().is_some());
