@@ -273,15 +273,18 @@ pub(super) unsafe extern "C" fn fork(_: &Registers) -> c_int {
         return -1;
     };
     let thread = thread::current();
+    // Before the fork: handlers of pthread_atfork(3) may allocate in it.
     thread.forked_at_ns.store(clock::now_ns(), Relaxed);
     // SAFETY: no arguments.
     let child = unsafe { next() };
+    // 0 if such a handler has connected the child.
+    let forked_at_ns = thread.forked_at_ns.load(Relaxed);
+    thread.forked_at_ns.store(0, Relaxed);
     if child == 0 {
+        process::note_fork(forked_at_ns);
         // The next event begins a sequence of samples of the child's own.
         thread.remaining.store(0, Relaxed);
         thread.remaining_calls.store(0, Relaxed);
-    } else {
-        thread.forked_at_ns.store(0, Relaxed);
     }
     child
 }

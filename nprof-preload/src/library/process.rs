@@ -67,6 +67,8 @@ static NAME: [AtomicU8; MAXIMUM_NAME_BYTES] = [const { AtomicU8::new(0) }; MAXIM
 static NAME_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// The network namespace in which the process has connected.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
+/// The time of the fork from which on this process has recorded nothing; 0 if it was not forked, or has recorded.
+static FORKED_AT_NS: AtomicU64 = AtomicU64::new(0);
 static LAST_PROBE_NS: AtomicU64 = AtomicU64::new(0);
 
 const WAIT: u32 = 1;
@@ -173,6 +175,14 @@ fn note_unconnected_child() {
     header.unconnected_children.fetch_add(1, Relaxed);
 }
 
+/// Notes in a child that it was forked at a time. The child of one that has recorded nothing has the blocks and
+/// descriptors of the same process, from the time of the first fork.
+pub(super) fn note_fork(time_ns: u64) {
+    if FORKED_AT_NS.load(Relaxed) == 0 {
+        FORKED_AT_NS.store(time_ns, Relaxed);
+    }
+}
+
 /// Makes a ring and sends it to the recorder.
 fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
     let (parent_id, old_base) =
@@ -204,10 +214,9 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
     header.id.store(id, Relaxed);
     header.heap_period.0.store(HEAP_PERIOD.load(Relaxed), Relaxed);
     header.call_period.store(CALL_PERIOD.load(Relaxed), Relaxed);
-    let started_at_ns = match thread.forked_at_ns.load(Relaxed) {
-        time if forked && time != 0 => time,
-        _ => clock::now_ns(),
-    };
+    let forks = [FORKED_AT_NS.load(Relaxed), thread.forked_at_ns.load(Relaxed)];
+    let first_fork = forks.into_iter().find(|&time_ns| forked && time_ns != 0);
+    let started_at_ns = first_fork.unwrap_or_else(clock::now_ns);
     // A forked child must not search, see `next::find_all`: it has the flags of its parent.
     if !forked && symbols::program_defines(c"malloc") {
         HELLO_FLAGS.store(FLAG_PROGRAM_ALLOCATOR, Relaxed);
@@ -226,6 +235,7 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
         return None;
     }
     // A child that this one creates without the hook of fork(3) has forked later.
+    FORKED_AT_NS.store(0, Relaxed);
     thread.forked_at_ns.store(0, Relaxed);
     BASE.store(base, Relaxed);
     KEY.store(key, Relaxed);

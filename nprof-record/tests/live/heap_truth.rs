@@ -357,3 +357,86 @@ fn blocks_of_libraries_at_one_address_are_told_apart() {
         assert_eq!(seen, 150);
     }
 }
+
+/// The parent of a process that has recorded nothing is not the one with its blocks.
+#[test]
+fn grandchild_has_the_blocks_of_the_first_fork() {
+    let directory = Directory::new("heap-grandchild");
+    let source = "
+        #include <stdlib.h>
+        #include <unistd.h>
+        #include <sys/wait.h>
+        #define SITE __attribute__((noinline)) void *
+        SITE before(int bytes) { void *volatile block = malloc(bytes); return block; }
+        SITE after(int bytes) { void *volatile block = malloc(bytes); return block; }
+        SITE child(int bytes) { void *volatile block = malloc(bytes); return block; }
+        SITE grandchild(int bytes) { void *volatile block = malloc(bytes); return block; }
+        int main(void) {
+            void *blocks[10];
+            int ready[2];
+            char byte = 0;
+            for (int at = 0; at < 10; at++) blocks[at] = before(100);
+            if (pipe(ready)) return 2;
+            if (!fork()) {
+                if (!fork()) {
+                    if (read(ready[0], &byte, 1) != 1) _exit(2);
+                    for (int at = 0; at < 3; at++) free(blocks[at]);
+                    grandchild(5);
+                    _exit(0);
+                }
+                wait(0);
+                child(7);
+                for (int at = 0; at < 5; at++) free(blocks[at]);
+                _exit(0);
+            }
+            for (int at = 0; at < 10; at++) {
+                free(blocks[at]);
+                blocks[at] = after(200);
+            }
+            if (write(ready[1], &byte, 1) != 1) return 2;
+            wait(0);
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:1"]);
+    let live = |function| heap.weight("heap.live", function);
+    // 500 bytes of the child and 700 of the grandchild.
+    let found = ["before", "after", "child", "grandchild"].map(live);
+    assert_eq!(found, [1200, 2000, 7, 5]);
+    assert_eq!(heap.weight("heap.peak", "before"), 2000);
+}
+
+#[test]
+fn child_has_descriptors_of_which_the_parent_uses_the_numbers_again() {
+    let directory = Directory::new("fd-numbers");
+    let source = "
+        #include <fcntl.h>
+        #include <unistd.h>
+        #include <sys/wait.h>
+        #define SITE __attribute__((noinline)) int
+        SITE before(void) { volatile int number = open(\"/dev/null\", O_RDONLY); return number; }
+        SITE after(void) { volatile int number = open(\"/dev/zero\", O_RDONLY); return number; }
+        int main(void) {
+            int numbers[4], ready[2];
+            char byte = 0;
+            for (int at = 0; at < 4; at++) numbers[at] = before();
+            if (pipe(ready)) return 2;
+            if (!fork()) {
+                if (read(ready[0], &byte, 1) != 1) _exit(2);
+                after();
+                _exit(0);
+            }
+            close(numbers[0]);
+            after();
+            dup2(numbers[3], numbers[1]);
+            close(numbers[2]);
+            if (write(ready[1], &byte, 1) != 1) return 2;
+            wait(0);
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let descriptors = recorded(&directory, &program, &["-e", "fd"]);
+    let live = |function| descriptors.of("fd.live", function).samples;
+    // One of the parent and four of the child; one of each.
+    assert_eq!(["before", "after"].map(live), [5, 2]);
+}

@@ -1,6 +1,6 @@
 //! The descriptors that a process has. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use nprof_stream::NodeId;
 
@@ -18,59 +18,99 @@ pub(crate) struct OpenDescriptor {
     pub(crate) object: Vec<u8>,
 }
 
-/// The descriptors of a process, by their numbers.
+/// A descriptor that was closed.
+#[derive(Clone, Debug)]
+struct ClosedDescriptor {
+    number: u32,
+    opened: OpenDescriptor,
+    closed_ns: u64,
+}
+
+/// The descriptors of a process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Descriptors(BTreeMap<u32, OpenDescriptor>);
+pub(crate) struct Descriptors {
+    /// By their numbers.
+    open: BTreeMap<u32, OpenDescriptor>,
+    /// The latest closed ones, the oldest first.
+    closed: VecDeque<ClosedDescriptor>,
+    closed_max: usize,
+}
 
 impl Descriptors {
     /// Adds a descriptor. Returns the one with the same number of which the end was not seen.
     pub(crate) fn open(&mut self, number: u32, opened: OpenDescriptor) -> Option<OpenDescriptor> {
         // The program may have written any number of records.
-        if self.0.len() == DESCRIPTORS_MAX && !self.0.contains_key(&number) {
+        if self.open.len() == DESCRIPTORS_MAX && !self.open.contains_key(&number) {
             return None;
         }
-        self.0.insert(number, opened)
+        let closed_ns = opened.time_ns;
+        let replaced = self.open.insert(number, opened)?;
+        self.note_closed(number, replaced.clone(), closed_ns);
+        Some(replaced)
     }
 
     /// Returns the open descriptor with a number.
     pub(crate) fn get(&self, number: u32) -> Option<&OpenDescriptor> {
-        self.0.get(&number)
+        self.open.get(&number)
     }
 
     /// Removes the descriptors of a range of numbers, and returns those that were open.
-    pub(crate) fn close(&mut self, first: u32, last: u32) -> Vec<OpenDescriptor> {
+    pub(crate) fn close(&mut self, first: u32, last: u32, time_ns: u64) -> Vec<OpenDescriptor> {
         if first > last {
             return Vec::new();
         }
-        let numbers: Vec<_> = self.0.range(first..=last).map(|(number, _)| *number).collect();
-        numbers.iter().filter_map(|number| self.0.remove(number)).collect()
+        let numbers: Vec<_> = self.open.range(first..=last).map(|(number, _)| *number).collect();
+        let mut closed = Vec::new();
+        for number in numbers {
+            let Some(opened) = self.open.remove(&number) else { continue };
+            self.note_closed(number, opened.clone(), time_ns);
+            closed.push(opened);
+        }
+        closed
     }
 
-    /// Returns the descriptors that a child of a fork at a time has.
+    fn note_closed(&mut self, number: u32, opened: OpenDescriptor, closed_ns: u64) {
+        self.closed.push_back(ClosedDescriptor { number, opened, closed_ns });
+        self.keep_closed(self.closed_max);
+    }
+
+    /// Changes the number of closed descriptors that are kept for children that were forked before. It is 0 at first.
+    pub(crate) fn keep_closed(&mut self, most: usize) {
+        self.closed_max = most;
+        let surplus = self.closed.len().saturating_sub(most);
+        self.closed.drain(..surplus);
+    }
+
+    /// Returns the descriptors that a child of a fork at a time has, as far as their end since then is known.
     pub(crate) fn forked_at(&self, time_ns: u64) -> Self {
-        let before = self.0.iter().filter(|(_, opened)| opened.time_ns <= time_ns);
-        Self(before.map(|(number, opened)| (*number, opened.clone())).collect())
+        let since = self.closed.iter().filter(|closed| closed.closed_ns > time_ns);
+        let since = since.map(|closed| (closed.number, &closed.opened));
+        let before = self.iter().chain(since).filter(|(_, opened)| opened.time_ns <= time_ns);
+        let open = before.map(|(number, opened)| (number, opened.clone())).collect();
+        Self { open, ..Self::default() }
     }
 
-    /// Moves all descriptors of `other` here.
-    pub(crate) fn append(&mut self, other: &mut Self) {
-        self.0.append(&mut other.0);
+    /// Takes all descriptors of `other`, in which they end now.
+    pub(crate) fn take_from(&mut self, other: &mut Self, time_ns: u64) {
+        self.open.extend(other.open.clone());
+        other.close(0, u32::MAX, time_ns);
     }
 
     /// Returns the open descriptors, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &OpenDescriptor)> {
-        self.0.iter().map(|(number, opened)| (*number, opened))
+        self.open.iter().map(|(number, opened)| (*number, opened))
     }
 
     /// Removes the descriptors of which `lives` is false, and returns them.
     pub(crate) fn split_off(&mut self, lives: impl Fn(u32) -> bool) -> Vec<OpenDescriptor> {
-        let closed = self.0.extract_if(.., |number, _| !lives(*number));
+        let closed = self.open.extract_if(.., |number, _| !lives(*number));
         closed.map(|(_, descriptor)| descriptor).collect()
     }
 
     /// Drops the stacks, because their ids are not valid any more.
     pub(crate) fn drop_nodes(&mut self) {
-        self.0.values_mut().for_each(|opened| opened.node = NodeId::NONE);
+        let closed = self.closed.iter_mut().map(|closed| &mut closed.opened);
+        self.open.values_mut().chain(closed).for_each(|opened| opened.node = NodeId::NONE);
     }
 }
 
@@ -89,8 +129,8 @@ mod tests {
             assert_eq!(descriptors.open(number, opened(node, 1)), None);
         }
         assert_eq!(descriptors.open(5, opened(4, 2)), Some(opened(2, 1)), "dup2 has closed it");
-        assert_eq!(descriptors.close(4, u32::MAX), [opened(4, 2), opened(3, 1)]);
-        assert_eq!(descriptors.close(4, 3), []);
+        assert_eq!(descriptors.close(4, u32::MAX, 3), [opened(4, 2), opened(3, 1)]);
+        assert_eq!(descriptors.close(4, 3, 3), []);
         assert_eq!(descriptors.iter().map(|(number, _)| number).collect::<Vec<_>>(), [3]);
     }
 
@@ -110,11 +150,38 @@ mod tests {
         descriptors.open(3, opened(1, 1));
         descriptors.open(4, opened(1, 5));
         let mut child = descriptors.forked_at(4);
+        child.keep_closed(1);
         assert_eq!(child.iter().map(|(number, _)| number).collect::<Vec<_>>(), [3]);
         let mut image = Descriptors::default();
-        image.append(&mut child);
+        image.take_from(&mut child, 9);
         assert_eq!(child.iter().count(), 0);
+        assert_eq!(child.forked_at(8).iter().count(), 1, "a child of the image before");
         assert_eq!(image.split_off(|number| number != 3), [opened(1, 1)]);
         assert_eq!(image.iter().count(), 0);
+    }
+
+    #[test]
+    fn child_has_descriptors_that_were_closed_after_its_fork() {
+        let mut descriptors = Descriptors::default();
+        descriptors.keep_closed(4);
+        for number in 3..6 {
+            descriptors.open(number, opened(number, 1));
+        }
+        descriptors.close(3, 3, 4);
+        descriptors.open(3, opened(7, 5));
+        descriptors.open(4, opened(8, 6));
+        descriptors.close(5, 5, 7);
+        let of_child = |time_ns| {
+            let child = descriptors.forked_at(time_ns);
+            child.iter().map(|(number, opened)| (number, opened.node.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(of_child(0), []);
+        assert_eq!(of_child(3), [(3, 3), (4, 4), (5, 5)]);
+        assert_eq!(of_child(4), [(4, 4), (5, 5)], "at the same time, the end is earlier");
+        assert_eq!(of_child(5), [(3, 7), (4, 4), (5, 5)]);
+        assert_eq!(of_child(7), [(3, 7), (4, 8)]);
+        descriptors.keep_closed(1);
+        let child = descriptors.forked_at(3);
+        assert_eq!(child.iter().map(|(number, _)| number).collect::<Vec<_>>(), [5], "the latest");
     }
 }

@@ -45,6 +45,12 @@ pub(crate) struct HeapRows {
 }
 
 impl Allocator {
+    /// Changes the number of released blocks, and of closed descriptors, that are kept.
+    fn keep_released(&mut self, most: usize) {
+        self.heap.keep_released(most);
+        self.descriptors.keep_closed(most);
+    }
+
     /// Returns the rows at its end, or before it executes another image. None if they were returned before.
     pub(crate) fn take_rows(&mut self, time_ns: u64) -> Option<HeapRows> {
         if std::mem::replace(&mut self.is_heap_written, true) {
@@ -197,14 +203,14 @@ impl AllocationState {
         }
         // A child has the limit of its parent until here.
         let released = self.released_max();
-        process.heap.keep_released(released);
+        process.keep_released(released);
         self.blocks += process.heap.len();
         if let Some(before) = self.processes.insert(ring, process) {
             self.blocks = self.blocks.saturating_sub(before.heap.len());
         }
         // Each doubling of the number of processes visits all of them.
         if self.released_max() < released {
-            self.processes.values_mut().for_each(|it| it.heap.keep_released(released / 2));
+            self.processes.values_mut().for_each(|it| it.keep_released(released / 2));
         }
     }
 

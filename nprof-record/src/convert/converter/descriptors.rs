@@ -32,7 +32,7 @@ impl<S: Sink> Converter<S> {
     pub(super) fn close_descriptors(&mut self, id: SampleId, ring: u64, first: u32, last: u32) {
         let Some(state) = &mut self.allocations else { return };
         let Some(process) = state.processes.get_mut(&ring) else { return };
-        let closed = process.descriptors.close(first, last);
+        let closed = process.descriptors.close(first, last, id.time);
         let task = self.task_of(id);
         for descriptor in closed {
             self.write_closed(id.time, task, &descriptor);

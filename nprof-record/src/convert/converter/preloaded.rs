@@ -185,7 +185,7 @@ impl<S: Sink> Converter<S> {
         if hello.parent_id == 0 {
             // Of several images that have not ended yet, the latest has those of the others.
             for before in state.processes.values_mut().filter(|it| it.pid == id.pid) {
-                descriptors.append(&mut before.descriptors);
+                descriptors.take_from(&mut before.descriptors, id.time);
             }
         }
         let pid = id.pid;
