@@ -230,11 +230,12 @@ impl SourceSet {
         for source in &mut self.0 {
             source.begin_drain(now_ns, handler);
         }
-        let settled_ns = self.0.iter().map(|source| source.settled_ns()).min();
-        // A source that is less far could still deliver an older record, so the slowest one
-        // decides.
-        let limit_ns = if is_last { u64::MAX } else { settled_ns.unwrap_or(u64::MAX) };
-        while let Some((number, until_ns)) = self.next_batch(limit_ns) {
+        // A source that is less far could still deliver an older record, so the slowest one decides. It may meet
+        // an incomplete record in the drain.
+        let limit_ns = |sources: &Self| {
+            if is_last { u64::MAX } else { sources.settled_ns().unwrap_or(u64::MAX) }
+        };
+        while let Some((number, until_ns)) = self.next_batch(limit_ns(self)) {
             self.0[number].drain(until_ns, handler);
         }
         let ended = self.0.iter_mut().map(|source| source.end_drain(handler));

@@ -297,9 +297,9 @@ fn period_of_all_events_is_that_of_memory() {
     assert_eq!((found.weight, found.samples), (100_000, 1000));
 }
 
-/// Three libraries take turns at one address, and other threads use the ring. The sizes tell the blocks apart.
+/// Three libraries take turns at one address, and other threads use the ring. Each has a size of its own.
 #[test]
-fn blocks_of_libraries_at_one_address_are_told_apart() {
+fn blocks_of_libraries_at_one_address_are_those_of_each() {
     let directory = Directory::new("heap-plugins");
     let library = "#include <stdlib.h>
         __attribute__((noinline)) void *take(size_t bytes) { return malloc(bytes); }

@@ -14,6 +14,10 @@ use crate::perf::record::{KernelRecord, SampleId};
 use crate::session::preload::rate::{CALL_PERIODS, HEAP_PERIODS, Rate};
 use crate::sys::{self, ProcessFd};
 
+/// The longest time for which an incomplete record delays those of all sources: its thread waits for a CPU. A ring
+/// of samples has room for more.
+const HELD_NS: u64 = 100_000_000;
+
 /// The time without a complete record after which a ring is searched for records of threads that are gone.
 const STUCK_NS: u64 = 50_000_000;
 
@@ -267,10 +271,22 @@ impl Process {
         self.skip_abandoned(now_ns);
     }
 
+    /// Returns the time of the last record if the next one is incomplete: those after it, which cannot be read, may
+    /// be as old. None after some time.
+    pub(super) fn held_ns(&mut self, now_ns: u64) -> Option<u64> {
+        if self.next != Next::Nothing || !self.ring.has_unread() {
+            return None;
+        }
+        if self.stuck_ns == 0 {
+            self.stuck_ns = now_ns;
+        }
+        (now_ns.saturating_sub(self.stuck_ns) < HELD_NS).then_some(self.time_ns)
+    }
+
     /// Notes that the records of all sources were handed over up to a time. A record that has no place in the ring
     /// yet may have an earlier one, if its thread has lost its CPU.
     pub(super) fn note_settled(&mut self, settled_ns: u64) {
-        if self.next == Next::Nothing {
+        if self.next == Next::Nothing && !self.ring.has_unread() {
             self.time_ns = self.time_ns.max(settled_ns);
         }
     }

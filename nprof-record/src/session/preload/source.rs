@@ -47,6 +47,8 @@ pub(crate) struct PreloadSource {
     processes: Vec<Process>,
     merge: TimeMerge,
     drain_ns: u64,
+    /// The earliest time of a record that an incomplete one delays; the highest number if there is none.
+    held_ns: u64,
     /// Bytes of records that the fullest ring had in the last drain.
     fullest: u64,
     /// The time until the next drain that follows from it.
@@ -65,6 +67,7 @@ impl PreloadSource {
             processes: Vec::new(),
             merge: TimeMerge::default(),
             drain_ns: 0,
+            held_ns: u64::MAX,
             fullest: 0,
             sleep: SLEEP.0,
             lost: 0,
@@ -169,8 +172,10 @@ impl EventSource for PreloadSource {
         self.processes.iter_mut().for_each(Process::note_exit);
         self.accept();
         self.merge.restart();
+        self.held_ns = u64::MAX;
         for (number, process) in self.processes.iter_mut().enumerate() {
             process.begin_drain(now_ns);
+            self.held_ns = self.held_ns.min(process.held_ns(now_ns).unwrap_or(u64::MAX));
             if let Some(time_ns) = process.next_ns() {
                 self.merge.push(time_ns, number);
             }
@@ -178,7 +183,7 @@ impl EventSource for PreloadSource {
     }
 
     fn settled_ns(&self) -> u64 {
-        self.drain_ns.saturating_sub(sys::duration_ns(SETTLING))
+        self.drain_ns.saturating_sub(sys::duration_ns(SETTLING)).min(self.held_ns)
     }
 
     fn next_timestamp(&self) -> Option<u64> {
@@ -190,6 +195,7 @@ impl EventSource for PreloadSource {
             let Some(process) = self.processes.get_mut(number) else { continue };
             process.hand_over(handler, self.begin_ns.get());
             process.advance(self.drain_ns);
+            self.held_ns = self.held_ns.min(process.held_ns(self.drain_ns).unwrap_or(u64::MAX));
             if let Some(time_ns) = process.next_ns() {
                 self.merge.push(time_ns, number);
             }
