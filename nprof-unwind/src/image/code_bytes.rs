@@ -361,14 +361,19 @@ mod tests {
         (file, elf, address)
     }
 
+    /// Returns a function that opens a file again and counts how often.
+    fn counting<'a>(file: &'a File, opened: &'a Cell<u32>) -> impl Fn() -> Option<Rc<File>> + 'a {
+        || {
+            opened.set(opened.get() + 1);
+            file.try_clone().ok().map(Rc::new)
+        }
+    }
+
     #[test]
     fn code_is_read_once_and_only_from_existing_file() {
         let (file, elf, address) = own(|_, after| after[0] == 0xc3);
         let opened = Cell::new(0);
-        let open = || {
-            opened.set(opened.get() + 1);
-            file.try_clone().ok().map(Rc::new)
-        };
+        let open = counting(&file, &opened);
         let mut code = CodeCache::default();
         let mut source = CodeSource::File { elf: &elf, open: &open, tables: None };
         for _ in 0..2 {
@@ -398,10 +403,7 @@ mod tests {
         let elf = Elf::read(&ReadCache::new(&file)).expect("an ELF file");
         let entry = elf.image_address(elf.entry_offset().expect("an entry")).expect("its address");
         let opened = Cell::new(0);
-        let open = || {
-            opened.set(opened.get() + 1);
-            file.try_clone().ok().map(Rc::new)
-        };
+        let open = counting(&file, &opened);
         let mut code = CodeCache::default();
         let mut source = CodeSource::File { elf: &elf, open: &open, tables: None };
         // At most two pages.
