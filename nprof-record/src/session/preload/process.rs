@@ -108,15 +108,23 @@ impl Process {
         }
     }
 
-    /// Skips records of threads that ended while they wrote them.
-    fn skip_abandoned(&mut self, now_ns: u64) {
+    /// Returns for how long the next record has been incomplete. None if it is not.
+    fn stuck_for_ns(&mut self, now_ns: u64) -> Option<u64> {
         if self.next != Next::Nothing || !self.ring.has_unread() {
             self.stuck_ns = 0;
-        } else if self.stuck_ns == 0 {
+            return None;
+        }
+        if self.stuck_ns == 0 {
             self.stuck_ns = now_ns;
-        } else if now_ns.saturating_sub(self.stuck_ns) >= STUCK_NS {
+        }
+        Some(now_ns.saturating_sub(self.stuck_ns))
+    }
+
+    /// Skips records of threads that ended while they wrote them.
+    fn skip_abandoned(&mut self, now_ns: u64) {
+        if let Some(stuck_for_ns) = self.stuck_for_ns(now_ns).filter(|&it| it >= STUCK_NS) {
             let (pid, inner_pid) = (self.pid, self.inner_pid);
-            let is_long = now_ns.saturating_sub(self.stuck_ns) >= STUCK_UNKNOWN_NS;
+            let is_long = stuck_for_ns >= STUCK_UNKNOWN_NS;
             // A stopped thread goes on where it was.
             let may_go_on =
                 || !is_long || procfs::state_letter(pid).is_some_and(|it| b"Tt".contains(&it));
@@ -274,13 +282,8 @@ impl Process {
     /// Returns the time of the last record if the next one is incomplete: those after it, which cannot be read, may
     /// be as old. None after some time.
     pub(super) fn held_ns(&mut self, now_ns: u64) -> Option<u64> {
-        if self.next != Next::Nothing || !self.ring.has_unread() {
-            return None;
-        }
-        if self.stuck_ns == 0 {
-            self.stuck_ns = now_ns;
-        }
-        (now_ns.saturating_sub(self.stuck_ns) < HELD_NS).then_some(self.time_ns)
+        let is_held = self.stuck_for_ns(now_ns).is_some_and(|it| it < HELD_NS);
+        is_held.then_some(self.time_ns)
     }
 
     /// Notes that the records of all sources were handed over up to a time. A record that has no place in the ring

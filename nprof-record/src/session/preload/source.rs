@@ -74,6 +74,16 @@ impl PreloadSource {
         }
     }
 
+    /// Queues the next record of a process, or notes that an incomplete one delays others.
+    fn queue(&mut self, number: usize) {
+        let process = &mut self.processes[number];
+        if let Some(time_ns) = process.next_ns() {
+            self.merge.push(time_ns, number);
+        } else if let Some(held_ns) = process.held_ns(self.drain_ns) {
+            self.held_ns = self.held_ns.min(held_ns);
+        }
+    }
+
     /// Takes the processes that have connected.
     fn accept(&mut self) {
         // The listener goes on after an error, which is that of one process. Too many descriptors
@@ -173,12 +183,9 @@ impl EventSource for PreloadSource {
         self.accept();
         self.merge.restart();
         self.held_ns = u64::MAX;
-        for (number, process) in self.processes.iter_mut().enumerate() {
-            process.begin_drain(now_ns);
-            self.held_ns = self.held_ns.min(process.held_ns(now_ns).unwrap_or(u64::MAX));
-            if let Some(time_ns) = process.next_ns() {
-                self.merge.push(time_ns, number);
-            }
+        for number in 0..self.processes.len() {
+            self.processes[number].begin_drain(now_ns);
+            self.queue(number);
         }
     }
 
@@ -195,10 +202,7 @@ impl EventSource for PreloadSource {
             let Some(process) = self.processes.get_mut(number) else { continue };
             process.hand_over(handler, self.begin_ns.get());
             process.advance(self.drain_ns);
-            self.held_ns = self.held_ns.min(process.held_ns(self.drain_ns).unwrap_or(u64::MAX));
-            if let Some(time_ns) = process.next_ns() {
-                self.merge.push(time_ns, number);
-            }
+            self.queue(number);
         }
     }
 
