@@ -200,8 +200,9 @@ fn too_few_descriptors_reports_ulimit() {
 fn files_that_lack_descriptors_are_reported() {
     let work = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
     let mut reported = 0;
-    // The events take as many as there are CPUs.
-    for limit in 8..64 {
+    // The events take as many as there are CPUs, or several times that.
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    for limit in 8..64 + 8 * cpus {
         let script = format!("ulimit -n {limit}; exec {RECORDER} -o /dev/null -- sh -c '{work}'");
         let output = Command::new("sh").args(["-c", &script]).output().expect("it runs");
         let text = stderr(&output);
