@@ -118,7 +118,7 @@ pub(crate) fn open_same(path: &Path, inode: u64) -> Option<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
 }
 
-/// True if this process has not the two descriptors left that [`open_same`] needs.
+/// True if this process cannot open the two descriptors that [`open_same`] needs.
 pub(crate) fn lacks_descriptors() -> bool {
     let is_full =
         |error: io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
