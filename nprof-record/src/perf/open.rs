@@ -109,7 +109,10 @@ impl RingSet {
         let mut with_bpf_copier = plan.with_bpf_copier();
         let mut wanted = size(&with_bpf_copier);
         loop {
-            let copier = if with_bpf_copier.is_empty() { None } else { load_copier(plan, wanted) };
+            let copier = match with_bpf_copier[..] {
+                [] => None,
+                _ => load_copier(plan, chunk_room(wanted, copies_waits)),
+            };
             if copier.is_none() && !with_bpf_copier.is_empty() {
                 with_bpf_copier.clear();
                 wanted = size(&with_bpf_copier);
@@ -148,11 +151,18 @@ pub(crate) struct NoLockedMemory {
 /// Bytes of a ring for the stack chunks of one program.
 const CHUNK_ROOM: u64 = 4 << 20;
 
-/// Loads the BPF program that copies stacks into rings of `size` bytes. None if it cannot be
+/// Returns the most bytes of chunks that a program may have in a ring of `size` bytes, `beside` another one
+/// or alone: at least as many as the ring has when it is drained, see [`EventOpener::watermark`]. The rest is
+/// for samples.
+fn chunk_room(size: usize, beside: bool) -> usize {
+    if beside { size / 8 * 3 } else { size / 2 }
+}
+
+/// Loads the BPF program that copies stacks, at most `room` bytes into each ring. None if it cannot be
 /// loaded.
-fn load_copier(plan: &Plan, size: usize) -> Option<BpfStackCopier> {
+fn load_copier(plan: &Plan, room: usize) -> Option<BpfStackCopier> {
     let last_cpu = *machine::online_cpus().last()?;
-    BpfStackCopier::load(plan.common.with_bpf_copier().stack_size, size / 2, last_cpu).ok()
+    BpfStackCopier::load(plan.common.with_bpf_copier().stack_size, room, last_cpu).ok()
 }
 
 /// A failure to open the events; all but the last can be avoided by opening them in another way.
@@ -293,7 +303,7 @@ impl<'a> EventOpener<'a> {
 
     /// Returns the bytes written to a ring after which the kernel wakes us. The kernel counts from
     /// the last wake-up, not from the last drain: the ring is drained when it has at most three
-    /// eighths, less than stack chunks may take.
+    /// eighths.
     fn watermark(&self) -> u32 {
         self.drain_levels().by_clock as u32
     }
@@ -414,7 +424,8 @@ impl<'a> EventOpener<'a> {
             .context("cannot open an event for stacks")?;
         let id = sys::event_id(&file).context("cannot read the id of an event")?;
         sys::share_ring(&file, &ring.events[0].file).context("cannot share a ring")?;
-        let set = copies.set_output_event(cpu, &file, self.size as u64 / 4);
+        let room = chunk_room(self.size, self.copier.is_some());
+        let set = copies.set_output_event(cpu, &file, room as u64);
         set.context("cannot connect a BPF program with an event")?;
         ring.wait_chunks = Some(ChunkEvent::new(file, id, copies.words.clone(), cpu));
         Ok(())
