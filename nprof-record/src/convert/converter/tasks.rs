@@ -59,6 +59,10 @@ impl<S: Sink> Converter<S> {
                     extras.add("exe", &exe);
                 }
                 self.define_task_with(tid, extras.extras());
+                // Its exit record will be of no living task.
+                if self.tree.task(tid).is_some_and(|task| task.has_exited()) {
+                    self.note_exited(tid);
+                }
             }
         }
     }
