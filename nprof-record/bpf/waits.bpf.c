@@ -116,6 +116,7 @@ enum phase {
 	PENDING,  // the process of the command before its exec: not measured
 	FOUND,  // not measured before `on_task` has seen it
 	CLOSED,  // waited at the end of a window; not measured before the next one
+	ENDED = 8,  // a bit beside the others: reported at the end of the recording, and not measured any more
 };
 
 // The points at which waits shorter than the period are sampled, see `hits`.
@@ -172,6 +173,15 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, u64);
 } missed SEC(".maps");
+
+// The time at which the measurement ends; 0 as long as it goes on. The recorder sets it: to detach the programs
+// takes 10 to 60 ms, one after the other, in which threads begin, wait and end. What lies beyond is left out.
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} end_time SEC(".maps");
 
 // The events of each CPU: of full samples, of notes without a stack, and of samples of wakers.
 struct {
@@ -314,6 +324,17 @@ INLINE u64 by_our_clock(u64 time)
 	struct clock *clock = this_clock();
 
 	return clock && clock->read ? time + clock->offset : 0;
+}
+
+static const u64 NEVER = ~0ull;
+
+INLINE u64 end_of_measurement(void)
+{
+	u32 first = 0;
+	volatile u64 *end = map_lookup(&end_time, &first);
+	u64 at = end ? *end : 0;
+
+	return at ? at : NEVER;
 }
 
 INLINE struct place *place_of(u32 tid)
@@ -645,11 +666,18 @@ __attribute__((noinline)) int account(struct bpf_raw_tracepoint_args *ctx, struc
 				      struct switched *switched)
 {
 	u32 found, is_unseen, is_dead;
-	u64 total, waited = 0;
+	u64 total, waited = 0, end;
 
 	if (!thread || !switched)
 		return 0;
 	is_dead = switched->state & 0x80;  // TASK_DEAD: it is never switched in again
+	end = end_of_measurement();
+	if (switched->now > end) {
+		// A thread that ends before `on_task` has reported it.
+		if (!is_dead)
+			return 0;
+		switched->now = end;
+	}
 	if (thread->phase >= PENDING) {
 		if (is_dead)
 			forget(switched->tid);
@@ -730,7 +758,7 @@ int on_waking(u64 *ctx)
 	if (!thread || (thread->phase != WAITS && thread->phase != ATTACHED))
 		return 0;
 	// Once it is woken, it waits for a CPU.
-	if (!thread->state || thread->woken)
+	if (!thread->state || thread->woken || end_of_measurement() != NEVER)
 		return 0;
 	wake.since = thread->since;
 	wake.until = ktime_get_ns();
@@ -778,15 +806,18 @@ int on_switched_in(u64 *ctx)
 	struct task_struct *task;
 	struct clock *clock;
 	struct wait wait;
-	u64 total, blocked, arrived, run_delay, mode = 0;
-	u32 tid;
+	u64 total, blocked, arrived, run_delay, end, beyond, mode = 0;
+	u32 tid, phase;
 	void *regs;
 
 	if (!(ctx[0] & 1))
 		return 0;
 	task = get_current_task_btf();
 	thread = followed(task, &tid);
-	if (!thread || (thread->phase != WAITS && thread->phase != ATTACHED))
+	if (!thread)
+		return 0;
+	phase = thread->phase;
+	if (phase != WAITS && phase != ATTACHED)
 		return 0;
 	clock = this_clock();
 	wait.until = clock ? clock->switched : 0;
@@ -796,17 +827,23 @@ int on_switched_in(u64 *ctx)
 	// virtual machine was seen to run no program at switches from threads of its supervisor.
 	if (wait.until < thread->since || wait.until < arrived)
 		wait.until = ktime_get_ns();
+	// A wait that goes on at the end ends there, also if the thread runs before `on_task` has reported it.
+	end = end_of_measurement();
+	beyond = difference(wait.until, end);
+	if (end != NEVER && !__sync_bool_compare_and_swap(&thread->phase, phase, RUNS))
+		return 0;
 	wait.since = thread->since;
 	wait.state = thread->state;
-	total = difference(wait.until, thread->since);
+	total = difference(wait.until - beyond, thread->since);
 	// The kernel's own account of the time from its wake-up on, up to the time of its clock.
 	run_delay = task->sched_info.run_delay;
 	wait.runnable = difference(run_delay, thread->run_delay);
 	if (arrived)
 		wait.runnable += difference(wait.until, arrived);
-	wait.runnable = min(wait.runnable, total);
+	wait.runnable = min(difference(wait.runnable, beyond), total);
+	wait.until -= beyond;
 	// The state of an attached thread is older than its last switch: it may have blocked since.
-	if (!thread->state && thread->phase == WAITS)
+	if (!thread->state && phase == WAITS)
 		wait.runnable = total;
 	// The wait and its wake-up have one length and one draw.
 	if (thread->woken)
@@ -859,7 +896,7 @@ int on_fork(u64 *ctx)
 	int tid = 0;
 	struct thread *thread = current_thread(&parent);
 
-	if (!thread || thread->phase == PENDING)
+	if (!thread || thread->phase == PENDING || end_of_measurement() != NEVER)
 		return 0;
 	probe_read_kernel(&tid, sizeof(tid), __builtin_preserve_access_index(&child->pid));
 	new.begin = new.since = ktime_get_ns();
@@ -886,7 +923,7 @@ int on_exec(u64 *ctx)
 		moved = *old;
 		forget(before);
 		if (moved.phase < PENDING) {
-			now = ktime_get_ns();
+			now = min(ktime_get_ns(), end_of_measurement());
 			total = difference(now, moved.since);
 			waited = 0;
 			if (moved.phase != RUNS)
@@ -906,7 +943,7 @@ int on_exec(u64 *ctx)
 	if (!thread || thread->phase != PENDING)
 		return 0;
 	moved = *thread;
-	moved.begin = moved.since = ktime_get_ns();
+	moved.begin = moved.since = min(ktime_get_ns(), end_of_measurement());
 	moved.run_delay = task->sched_info.run_delay;
 	moved.phase = RUNS;
 	add_thread(tid, &moved);
@@ -960,9 +997,9 @@ struct {
 } capture_after SEC(".maps");
 
 // What `on_task` does with the threads: it reports them or their names, begins or ends a window in which
-// waits are measured, or follows all threads of the processes of which the first thread is known, and reports
-// the ids of the new ones.
-enum { REPORTS = 0, OPENS = 1, CLOSES = 2, NAMES = 3, FOLLOWS = 4 };
+// waits are measured, follows all threads of the processes of which the first thread is known, and reports
+// the ids of the new ones, or reports the threads at the end of the measurement, for the last time.
+enum { REPORTS = 0, OPENS = 1, CLOSES = 2, NAMES = 3, FOLLOWS = 4, ENDS = 5 };
 
 // The name of a thread, see `read_names` in src/perf/waits/data.rs.
 struct name {
@@ -998,7 +1035,7 @@ int on_task(struct bpf_iter__task *ctx)
 	struct thread *thread;
 	struct capture *capture;
 	u64 *shortest, *edge, arrivals;
-	u32 tid, first = 0, is_new, is_waiting, size = register_bytes;
+	u32 tid, first = 0, is_new, is_waiting, phase, size = register_bytes;
 	int is_running;
 	long bytes;
 
@@ -1071,6 +1108,11 @@ int on_task(struct bpf_iter__task *ctx)
 		    && thread->phase != CLOSED)
 			return 0;
 	}
+	phase = thread->phase;
+	// From now on, no other program measures it. The kernel calls again for a thread for which the buffer had no
+	// room.
+	if (*edge == ENDS)
+		phase = __sync_fetch_and_or(&thread->phase, ENDED) & ~ENDED;
 	capture = map_lookup(&captures, &first);
 	shortest = map_lookup(&capture_after, &first);
 	if (!capture || !shortest)
@@ -1081,9 +1123,8 @@ int on_task(struct bpf_iter__task *ctx)
 	capture->progress.run_delay = task->sched_info.run_delay;
 	capture->progress.arrivals = arrivals;
 	capture->progress.thread = *thread;
-	capture->progress.now = ktime_get_ns();
-	if (capture->progress.thread.phase == CLOSED)
-		capture->progress.thread.phase = WAITS;
+	capture->progress.now = min(ktime_get_ns(), end_of_measurement());
+	capture->progress.thread.phase = phase == CLOSED ? WAITS : phase;
 	is_waiting = capture->progress.thread.phase == WAITS
 		     || (capture->progress.thread.phase == ATTACHED && capture->progress.state != 0);
 	// It has been woken since: its stack would be another one than that of the wait.

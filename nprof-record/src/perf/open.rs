@@ -464,7 +464,7 @@ impl<'a> EventOpener<'a> {
         let id = sys::event_id(&file).context("cannot read the id of an event")?;
         let event = binding.event;
         let timer_period = self.plan.timer_period(event);
-        let opened = OpenEvent::new(file, event, binding.task, attr.read_format, timer_period);
+        let opened = OpenEvent::new(file, &binding, attr.read_format, timer_period);
         let key = (cpu, event.is_none());
         if let Some(ring) = self.rings.get_mut(&key) {
             sys::share_ring(&opened.file, &ring.events[0].file).context("cannot share a ring")?;

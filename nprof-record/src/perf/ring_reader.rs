@@ -13,11 +13,11 @@ use crate::perf::backlog::Backlog;
 use crate::perf::bpf::shared_array;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::drain_interval::FillRate;
-use crate::perf::event_binding::StrayBinding;
+use crate::perf::event_binding::{EventBinding, StrayBinding};
 use crate::perf::event_counts::{self, CountingTime, EventCounts};
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::{LostSamples, LostTracker};
-use crate::perf::record::{self, SampleId};
+use crate::perf::record::{self, RawData, SampleId};
 use crate::perf::ring_cursor::RingCursor;
 use crate::perf::stack_chunks::{ChunkAssembler, SampleKey, StackChunk};
 use crate::sys::{self, Ring, SharedWords};
@@ -46,6 +46,8 @@ pub(super) struct OpenEvent {
     pub(super) event: EventId,
     /// The task that it was opened for; `None` if it was opened for the CPU.
     pub(super) task: Option<u32>,
+    /// True if BPF programs write its samples.
+    pub(super) is_output: bool,
     /// The numbers that it returns.
     read_format: u64,
     /// The period in ns, if a timer takes its samples.
@@ -57,12 +59,14 @@ pub(super) struct OpenEvent {
 impl OpenEvent {
     pub(super) fn new(
         file: File,
-        event: EventId,
-        task: Option<u32>,
+        binding: &EventBinding,
         read_format: u64,
         timer_period: Option<u64>,
     ) -> Self {
-        Self { file, event, task, read_format, timer_period, reported_lost: Cell::new(0) }
+        let EventBinding { event, task, layout, .. } = *binding;
+        let is_output = layout.raw != RawData::None;
+        let reported_lost = Cell::new(0);
+        Self { file, event, task, is_output, read_format, timer_period, reported_lost }
     }
 
     /// Reads the numbers that the kernel keeps for it. None if it cannot be read.

@@ -15,7 +15,7 @@ use crate::perf::event_binding::EventBinding;
 use crate::perf::event_counts::CountingTimes;
 use crate::perf::handler::RecordHandler;
 use crate::perf::record::{self, KernelRecord, RawData, SampleId};
-use crate::perf::ring_reader::CpuRing;
+use crate::perf::ring_reader::{CpuRing, OpenEvent};
 use crate::perf::stack_chunks::{ChunkAssembler, SampleKey};
 use crate::perf::time_merge::TimeMerge;
 use crate::perf::timer_phases::TimerPhases;
@@ -87,12 +87,15 @@ impl RingSet {
         self.sideband_drained_ns = 0;
     }
 
+    /// Disables the events of which the kernel takes the samples.
+    pub(crate) fn stop_sampling(&self) {
+        let sampled = self.rings.iter().filter(|ring| !ring.is_sideband());
+        disable(sampled.flat_map(|ring| &ring.events).filter(|event| !event.is_output));
+    }
+
     /// Disables all events. The rings keep their records.
     pub(crate) fn disable(&self) {
-        for open_event in self.rings.iter().flat_map(|ring| &ring.events) {
-            // The event of an exited task cannot be disabled, and need not be.
-            let _ = sys::disable(&open_event.file);
-        }
+        disable(self.rings.iter().flat_map(|ring| &ring.events));
     }
 
     /// Returns the number of lost records of any kind that are known so far.
@@ -351,5 +354,12 @@ impl RingSet {
             ring.count_lost(self.copier.as_ref());
             ring.report_remaining_lost(handler);
         }
+    }
+}
+
+fn disable<'a>(events: impl Iterator<Item = &'a OpenEvent>) {
+    for open_event in events {
+        // The event of an exited task cannot be disabled, and need not be.
+        let _ = sys::disable(&open_event.file);
     }
 }

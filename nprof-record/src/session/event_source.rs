@@ -23,6 +23,9 @@ pub(crate) trait EventSource: Debug {
     /// Those of the system call that starts it.
     fn enable(&self) -> io::Result<()>;
 
+    /// Stops the samples that the kernel takes, but not those that BPF programs write.
+    fn stop_sampling(&self) {}
+
     /// Stops sampling. Records that were written before can still be drained.
     fn disable(&self);
 
@@ -67,6 +70,10 @@ pub(crate) trait EventSource: Debug {
 impl EventSource for RingSet {
     fn enable(&self) -> io::Result<()> {
         RingSet::enable(self, true)
+    }
+
+    fn stop_sampling(&self) {
+        RingSet::stop_sampling(self);
     }
 
     fn disable(&self) {
@@ -145,6 +152,11 @@ impl SourceSet {
     /// Those of [`EventSource::enable`].
     pub(crate) fn enable(&self) -> io::Result<()> {
         self.0.iter().try_for_each(|source| source.enable())
+    }
+
+    /// Stops the samples that the kernel takes, but not those that BPF programs write.
+    pub(crate) fn stop_sampling(&self) {
+        self.0.iter().for_each(|source| source.stop_sampling());
     }
 
     /// Stops sampling in all sources.

@@ -191,19 +191,16 @@ impl Recording {
         let mut progress = self.begin();
         let reason = self.record(&mut progress)?;
         self.await_last_switches();
-        // First, so that a wait that has ended by then still has its sample.
-        if let Some(waits) = &self.waits {
-            waits.stop();
-        }
+        self.end_sampling();
+        let disabled_ns = sys::monotonic_ns();
+        // Before the programs are detached and the rings are drained, which take time themselves.
+        self.end_cpu_time(progress.cpu_time.as_mut());
+        let sampled_ns = sys::monotonic_ns().saturating_sub(progress.begin_ns);
+        let traced = self.last_waits();
         if let Some(calls) = &self.calls {
             calls.stop();
         }
         self.sources.disable();
-        let traced = self.last_waits();
-        let disabled_ns = sys::monotonic_ns();
-        // Read before the last drain, which takes time itself.
-        self.end_cpu_time(progress.cpu_time.as_mut());
-        let sampled_ns = sys::monotonic_ns().saturating_sub(progress.begin_ns);
         let exited = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
         self.converter.exit =
             exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
@@ -248,13 +245,27 @@ impl Recording {
         }
     }
 
-    /// Returns the state of each thread at the end, with the stacks of those that wait: they may run
-    /// again before they are written. None if no BPF programs measure waiting, or the threads cannot be
-    /// read.
+    /// Ends sampling and the exact times of threads together: those with samples have times.
+    fn end_sampling(&self) {
+        let ends_at_once = matches!(self.waits, Some(WaitMeter::Bpf(_)));
+        if ends_at_once {
+            self.sources.stop_sampling();
+        }
+        if let Some(waits) = &self.waits {
+            waits.end();
+        }
+        if !ends_at_once {
+            self.sources.stop_sampling();
+        }
+    }
+
+    /// Detaches the BPF programs that measure waiting. Returns the state of each thread at the end, with the
+    /// stacks of those that wait. None if no programs do, or the threads cannot be read.
     fn last_waits(&self) -> Option<Vec<WaitingThread>> {
         let Some(WaitMeter::Bpf(waits)) = &self.waits else { return None };
-        waits.capture_from(0).ok()?;
-        Some(waits.with_stacks(waits.progress().ok()?))
+        let threads = waits.ended().ok();
+        waits.stop();
+        threads
     }
 
     /// Returns the state at `now_ns` of the threads that are measured by their switches. Their stacks are

@@ -12,6 +12,7 @@ use crate::perf::waits::tracer::WaitTracer;
 use crate::session::event_source::EventSource;
 use crate::session::existing_threads::{ExistingThreads, PASSES_MAX, follow_all};
 use crate::session::wait_windows::SharedWindows;
+use crate::sys;
 
 /// The way in which waiting is measured.
 #[derive(Clone, Debug)]
@@ -57,10 +58,11 @@ impl WaitMeter {
         }
     }
 
-    /// Ends the measurement.
-    pub(crate) fn stop(&self) {
+    /// Ends the measurement. BPF programs do so at once, and stay attached until the states of threads are read.
+    pub(crate) fn end(&self) {
         match self {
-            Self::Bpf(tracer) => tracer.stop(),
+            // Otherwise, the times go on until the programs are detached.
+            Self::Bpf(tracer) => drop(tracer.end(sys::monotonic_ns())),
             Self::Windows(windows) => {
                 windows.borrow_mut().stop();
                 windows.borrow().tracer.stop();

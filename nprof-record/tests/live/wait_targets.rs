@@ -1,6 +1,7 @@
 //! Waiting of processes that exist before the recording: each target, after a delay, with BPF programs
 //! and without them; the ways of users without rights.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::process::{Child, Command, Output};
@@ -126,6 +127,73 @@ fn threads_created_before_the_end_of_a_delay_have_times() {
             break;
         }
         assert!(attempt < 3, "{} threads have no times, {} have", missed.len(), measured.len());
+    }
+}
+
+/// Threads and processes that begin and end all the time, beside three threads that sleep for 3 ms at a time.
+const COMING_AND_GOING: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+static void nap(long us) {
+    struct timespec t = {0, us * 1000};
+    nanosleep(&t, 0);
+}
+static void spin(long us) {
+    struct timespec now, end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    long until = end.tv_sec * 1000000 + end.tv_nsec / 1000 + us;
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while (now.tv_sec * 1000000 + now.tv_nsec / 1000 < until);
+}
+static void *forever(void *none) {
+    for (;;) nap(3000);
+    return none;
+}
+static void *shortly(void *none) {
+    spin(300 + random() % 2000);
+    nap(random() % 3000);
+    spin(random() % 1000);
+    return none;
+}
+int main(void) {
+    pthread_t thread, threads[3];
+    alarm(60);
+    for (int i = 0; i < 3; i++) pthread_create(&thread, 0, forever, 0);
+    for (;;) {
+        for (int i = 0; i < 3; i++) pthread_create(&threads[i], 0, shortly, 0);
+        if (fork() == 0) {
+            shortly(0);
+            _exit(0);
+        }
+        for (int i = 0; i < 3; i++) pthread_join(threads[i], 0);
+        while (waitpid(-1, 0, WNOHANG) > 0);
+    }
+}
+"#;
+
+#[test]
+fn threads_with_samples_have_times_also_at_the_edges_of_a_recording() {
+    let directory = Rc::new(Directory::new("waits-edges"));
+    let program = directory.compile("gcc", COMING_AND_GOING, &["-O1", "-pthread"]);
+    let Some(program) = program else { return };
+    let running = Sleeper(Command::new(program).spawn().expect("it has been compiled"));
+    let (file, pid) = (directory.path("out"), running.pid().to_string());
+    let words = ["-e", "wall", "-d", "0.2", "--descendants", "-p", &pid, "-o", &file];
+    for _ in 0..8 {
+        let output = record(&words);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let recording = Recording::of_output(&directory, "out", output);
+        if recording.is_by_switches() {
+            return eprintln!("SKIPPED: no BPF programs measure waiting");
+        }
+        let timed: BTreeSet<_> = recording.times.iter().map(|times| times.task).collect();
+        let sampled: BTreeSet<_> = recording.samples.iter().map(|sample| sample.task).collect();
+        let missing: Vec<_> = sampled.difference(&timed).collect();
+        assert!(missing.is_empty() || recording.end.lost > 0, "{missing:?} of {}", timed.len());
+        recording.assert_waits_are_exact();
     }
 }
 

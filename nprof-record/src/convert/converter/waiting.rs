@@ -335,8 +335,7 @@ impl<S: Sink> Converter<S> {
             let Some((since_ns, wait_state)) = thread.wait() else { continue };
             if thread.now_ns > since_ns {
                 self.take_capture(thread, since_ns, wait_state, thread.now_ns, stack);
-                // It has run since the programs were detached, which takes as long as all processors need
-                // to reach a point without programs: no stack was read, and the wait is in its times.
+                // It was about to run when its state was read: it has no stack, and the wait is in its times.
                 if let Some(state) = &mut self.waiting {
                     state.add_without_stack(thread.tid, since_ns, wait_state);
                 }

@@ -84,6 +84,7 @@ enum Visit {
     Closes = 2,
     Names = 3,
     Follows = 4,
+    Ends = 5,
 }
 
 /// The only key of an array of one value.
@@ -134,6 +135,7 @@ pub(crate) struct WaitTracer {
     wakes: File,
     capture_after: BpfMap,
     window: BpfMap,
+    end_time: BpfMap,
     missed: BpfMap,
     /// The code of the programs, as far as the kernel has reported it.
     pub(crate) code: Vec<LoadedCode>,
@@ -188,6 +190,7 @@ impl WaitTracer {
             wakes: object.take_map("wakes")?.file,
             capture_after: object.take_map("capture_after")?,
             window: object.take_map("window")?,
+            end_time: object.take_map("end_time")?,
             missed: object.take_map("missed")?,
             code: Vec::new(),
             stack_copies,
@@ -319,6 +322,33 @@ impl WaitTracer {
     fn detach_from_switches(&self) {
         // In the order in which they were attached.
         self.attached_to_switches.borrow_mut().drain(..).for_each(drop);
+    }
+
+    /// Ends the measurement at `now_ns`, at once for all threads.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2).
+    pub(crate) fn end(&self, now_ns: u64) -> anyhow::Result<()> {
+        Ok(self.end_time.set(&FIRST, &now_ns.to_ne_bytes())?)
+    }
+
+    /// Returns the state of each thread at the end of the measurement, with the stacks of those that wait and
+    /// have not run since. The programs have reported those that have, and those that have exited.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2), read(2).
+    pub(crate) fn ended(&self) -> anyhow::Result<Vec<WaitingThread>> {
+        self.capture_from(0)?;
+        let waiting = StackReader::default().with_stacks(self.progress()?);
+        self.capture_from(u64::MAX)?;
+        let ended = Progress::read_all(&self.visit(Visit::Ends)?).into_iter();
+        let stack = StackBytes::default;
+        let mut ended: Vec<_> =
+            ended.map(|progress| WaitingThread { progress, stack: stack() }).collect();
+        keep_stacks(waiting, &mut ended);
+        Ok(ended)
     }
 
     /// Detaches the programs: the state of each thread stays as it is.
@@ -469,6 +499,19 @@ fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
         ("hints", hints),
     ];
     BpfObject::read(OBJECT, &constants, &entries, types)
+}
+
+/// Gives the stacks of threads to their later states, unless they have run since.
+fn keep_stacks(earlier: Vec<WaitingThread>, later: &mut [WaitingThread]) {
+    let earlier = earlier.into_iter().filter(|thread| thread.progress.capture.is_some());
+    let mut earlier: FxHashMap<u32, WaitingThread> =
+        earlier.map(|thread| (thread.progress.tid, thread)).collect();
+    for thread in later {
+        let stack = earlier.remove(&thread.progress.tid);
+        if let Some(it) = stack.filter(|it| !thread.progress.has_run_since(&it.progress)) {
+            (thread.progress.capture, thread.stack) = (it.progress.capture, it.stack);
+        }
+    }
 }
 
 /// Attaches a program, with the remedy if that fails.
