@@ -60,7 +60,7 @@ impl<S: Sink> Converter<S> {
                 }
                 self.define_task_with(tid, extras.extras());
                 // Its exit record will be of no living task.
-                if self.tree.task(tid).is_some_and(|task| task.has_exited()) {
+                if !self.tree.lives(tid) {
                     self.note_exited(tid);
                 }
             }

@@ -28,7 +28,7 @@ pub(crate) struct Task {
 
 impl Task {
     /// True if it has certainly exited.
-    pub(crate) fn has_exited(&self) -> bool {
+    pub(super) fn has_exited(&self) -> bool {
         matches!(self.life, Life::Exited(_))
     }
 }
