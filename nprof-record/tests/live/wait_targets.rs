@@ -152,20 +152,22 @@ static void *forever(void *none) {
     for (;;) nap(3000);
     return none;
 }
-static void *shortly(void *none) {
-    spin(300 + random() % 2000);
-    nap(random() % 3000);
-    spin(random() % 1000);
-    return none;
+static void *shortly(void *number) {
+    // Not random(3), of which a forked child may find the lock taken.
+    unsigned seed = (unsigned)(long)number;
+    spin(300 + rand_r(&seed) % 2000);
+    nap(rand_r(&seed) % 3000);
+    spin(rand_r(&seed) % 1000);
+    return 0;
 }
 int main(void) {
     pthread_t thread, threads[3];
     alarm(60);
     for (int i = 0; i < 3; i++) pthread_create(&thread, 0, forever, 0);
-    for (;;) {
-        for (int i = 0; i < 3; i++) pthread_create(&threads[i], 0, shortly, 0);
+    for (long round = 0;; round++) {
+        for (int i = 0; i < 3; i++) pthread_create(&threads[i], 0, shortly, (void *)(4 * round + i));
         if (fork() == 0) {
-            shortly(0);
+            shortly((void *)(4 * round + 3));
             _exit(0);
         }
         for (int i = 0; i < 3; i++) pthread_join(threads[i], 0);
