@@ -571,8 +571,15 @@ mod tests {
     fn all_threads_of_a_process_are_followed_once_with_their_names() {
         let Some(tracer) = tracer() else { return };
         let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (begin, begun) = std::sync::mpsc::channel();
         let waits = std::thread::Builder::new().name("follower".to_owned());
-        let thread = waits.spawn(move || ended.recv()).expect("a thread");
+        let waiting = move || {
+            // It names itself before.
+            begin.send(()).expect("it is awaited");
+            ended.recv()
+        };
+        let thread = waits.spawn(waiting).expect("a thread");
+        begun.recv().expect("it runs");
         let own = std::process::id();
         let mut child = Command::new("sleep").arg("60").spawn().expect("it is installed");
         assert!(tracer.follow_processes(&[own]).expect("bpf(2)") >= 2);
