@@ -22,7 +22,7 @@ const STACK_MAX: u32 = 65528;
 /// room for the registers and the kernel's call chain.
 const STACK_BYTES: u32 = 61440;
 
-/// The shortest window in which waits are recorded: poll(2) waits for whole milliseconds.
+/// The shortest window in which waits are recorded: to attach the programs takes tens of microseconds.
 const WINDOW_MIN_NS: u64 = 1_000_000;
 
 /// Run a command and sample it with all its children, or sample running processes.

@@ -104,7 +104,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
             KernelRecord::Preloaded(record) => self.handle_preloaded(sample_id, record),
             KernelRecord::Note(note) => self.handle_note(sample_id, note),
             &KernelRecord::Switch(switch) => self.handle_switch(sample_id, switch),
-            KernelRecord::Tick => self.handle_tick(sample_id.time),
+            &KernelRecord::Tick(tick) => self.handle_tick(tick),
             &KernelRecord::Existing(state) => self.handle_existing(sample_id, state),
             KernelRecord::Peek(peek) => self.handle_peek(sample_id, peek),
             KernelRecord::WindowOpened(window) => self.handle_window(window),

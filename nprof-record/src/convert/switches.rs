@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::perf::record::Switch;
+use crate::perf::record::{Switch, Tick};
 use crate::perf::waits::data::{MeasuredThread, Phase, Progress, ThreadTimes, WaitState};
 
 /// The most ticks that are kept. A wait that began before them is longer than any time between two.
@@ -12,35 +12,28 @@ const TICKS_MAX: usize = 4096;
 
 /// The moments at which blocked threads were looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ticks(VecDeque<u64>);
+pub(crate) struct Ticks(VecDeque<Tick>);
 
 impl Ticks {
     /// Adds a tick. The first is the start of sampling.
-    pub(crate) fn add(&mut self, time_ns: u64) {
+    pub(crate) fn add(&mut self, tick: Tick) {
         if self.0.len() >= TICKS_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(time_ns);
+        self.0.push_back(tick);
     }
 
-    /// Returns the last tick before a time; 0 if there is none.
-    fn last_before(&self, time_ns: u64) -> u64 {
-        let next = self.0.partition_point(|&tick_ns| tick_ns < time_ns);
-        next.checked_sub(1).and_then(|before| self.0.get(before)).copied().unwrap_or(0)
-    }
-
-    /// Returns the length that a wait represents: all of the time between two ticks, if it is shorter.
-    /// None if no tick fell into it.
+    /// Returns the length that a wait represents: all of the time from its start to the latest possible time of
+    /// the next tick, if it is shorter. None if no tick fell into it.
     ///
-    /// The time between two ticks is chosen before it begins, so that the start of a wait is anywhere
-    /// in it: a wait that is shorter is hit with the probability of its length divided by that time.
-    /// In expectation, the sum is the sum of the lengths.
+    /// When the wait begins, the tick is equally likely at each moment up to that time, whatever the program has
+    /// done before: a wait that is shorter is hit with the probability of its length divided by that time
+    /// (the estimator of Horvitz and Thompson 1952). In expectation, the sum is the sum of the lengths.
     fn length_of(&self, since_ns: u64, until_ns: u64) -> Option<u64> {
         let length_ns = until_ns.saturating_sub(since_ns);
-        let next = self.0.partition_point(|&tick_ns| tick_ns < since_ns);
-        let tick_ns = *self.0.get(next).filter(|&&tick_ns| tick_ns < until_ns)?;
-        let before_ns = next.checked_sub(1).and_then(|before| self.0.get(before));
-        Some(before_ns.map_or(length_ns, |before_ns| length_ns.max(tick_ns - before_ns)))
+        let next = self.0.partition_point(|tick| tick.time_ns < since_ns);
+        let tick = self.0.get(next).filter(|tick| tick.time_ns < until_ns)?;
+        Some(length_ns.max(tick.latest_ns.saturating_sub(since_ns)))
     }
 }
 
@@ -52,14 +45,25 @@ pub(crate) struct EndedWait {
     pub(crate) is_preempted: bool,
 }
 
+/// The time that a wait stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Represented {
+    pub(crate) length_ns: u64,
+    /// True if it was hit by chance, and stands for others, too.
+    pub(crate) is_by_chance: bool,
+}
+
 /// The time of a thread in short waits, less that which is represented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Balance {
-    now_ns: i64,
-    /// That at the last tick before the last wait.
-    at_tick_ns: i64,
-    tick_ns: u64,
+    ns: i64,
+    /// The number of its waits that ticks fell into.
+    hits: u32,
 }
+
+/// The hits of a thread from which on the balance is added to the next one. It makes the expected sum wrong by up
+/// to the length of a wait: by 8 % for a thread with three.
+const BALANCED_HITS: u32 = 16;
 
 /// The times of all threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,9 +79,9 @@ pub(crate) struct SwitchTimes {
 
 impl SwitchTimes {
     /// Notes a tick. The first one is the start of sampling.
-    pub(crate) fn tick(&mut self, time_ns: u64) {
-        self.begin_ns.get_or_insert(time_ns);
-        self.ticks.add(time_ns);
+    pub(crate) fn tick(&mut self, tick: Tick) {
+        self.begin_ns.get_or_insert(tick.time_ns);
+        self.ticks.add(tick);
     }
 
     /// Measures a thread from a time on.
@@ -147,27 +151,29 @@ impl SwitchTimes {
         None
     }
 
-    /// Returns the length that a blocked wait of a thread represents. None if no tick fell into it.
+    /// Returns the time that a blocked wait of a thread represents. None if no tick fell into it.
     ///
     /// Ticks do not fall into short waits as often as they should if the recorder runs just when the
-    /// thread waits, as on a busy machine, or just when it does not. The balance up to the last tick is
-    /// therefore added to a wait. It has no part in the time of the next tick: where ticks are
-    /// independent of waits, it is 0 in expectation, also for a thread that ends.
-    pub(crate) fn represented_ns(&mut self, tid: u32, since_ns: u64, until_ns: u64) -> Option<u64> {
+    /// thread waits, as on a busy machine, or just when it does not. For a thread with many waits, the balance is
+    /// therefore added to a wait: the sum follows the time.
+    pub(crate) fn represented(
+        &mut self,
+        tid: u32,
+        since_ns: u64,
+        until_ns: u64,
+    ) -> Option<Represented> {
         let length_ns = until_ns.saturating_sub(since_ns);
         let hit_ns = self.ticks.length_of(since_ns, until_ns);
         // It is long enough to be hit always.
         if hit_ns == Some(length_ns) {
-            return hit_ns;
+            return Some(Represented { length_ns, is_by_chance: false });
         }
-        let tick_ns = self.ticks.last_before(since_ns);
         let balance = self.balances.entry(tid).or_default();
-        if balance.tick_ns != tick_ns {
-            (balance.tick_ns, balance.at_tick_ns) = (tick_ns, balance.now_ns);
-        }
-        let hit_ns = hit_ns.map(|hit_ns| hit_ns.saturating_add_signed(balance.at_tick_ns));
-        balance.now_ns += length_ns as i64 - hit_ns.unwrap_or(0) as i64;
-        hit_ns
+        let added_ns = if balance.hits < BALANCED_HITS { 0 } else { balance.ns };
+        let hit_ns = hit_ns.map(|hit_ns| hit_ns.saturating_add_signed(added_ns));
+        balance.hits = balance.hits.saturating_add(u32::from(hit_ns.is_some()));
+        balance.ns += length_ns as i64 - hit_ns.unwrap_or(0) as i64;
+        hit_ns.map(|length_ns| Represented { length_ns, is_by_chance: true })
     }
 
     /// Returns the start and the state of the wait of a thread. None if it runs.
@@ -215,8 +221,29 @@ mod tests {
 
     fn measured() -> SwitchTimes {
         let mut times = SwitchTimes::default();
-        times.tick(100);
+        times.tick(Tick { time_ns: 100, latest_ns: 100 });
         times
+    }
+
+    /// Ticks at random, each equally likely at any time of an interval after the one before.
+    struct RandomTicks {
+        seed: u64,
+        next: Tick,
+    }
+
+    impl RandomTicks {
+        fn new() -> Self {
+            Self { seed: 1, next: Tick { time_ns: 0, latest_ns: 0 } }
+        }
+
+        /// Returns the next tick, and chooses the one that follows within `interval_ns`.
+        fn next(&mut self, interval_ns: u64) -> Tick {
+            self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let time_ns = self.next.time_ns;
+            let next_ns = time_ns + (self.seed >> 33) % interval_ns;
+            let next = Tick { time_ns: next_ns, latest_ns: time_ns + interval_ns };
+            std::mem::replace(&mut self.next, next)
+        }
     }
 
     fn parts(times: ThreadTimes) -> [u64; 4] {
@@ -280,32 +307,62 @@ mod tests {
     }
 
     #[test]
-    fn wait_represents_the_time_between_ticks_or_for_itself() {
+    fn wait_represents_the_time_to_the_latest_tick_or_itself() {
         let mut ticks = Ticks::default();
-        [100, 200, 350].into_iter().for_each(|time_ns| ticks.add(time_ns));
+        for (time_ns, latest_ns) in [(100, 100), (200, 250), (350, 400)] {
+            ticks.add(Tick { time_ns, latest_ns });
+        }
         assert_eq!(ticks.length_of(110, 190), None, "no tick");
-        assert_eq!(ticks.length_of(150, 210), Some(100), "the time from 100 to 200");
-        assert_eq!(ticks.length_of(210, 360), Some(150));
-        assert_eq!(ticks.length_of(150, 400), Some(250), "longer than the time between ticks");
+        assert_eq!(ticks.length_of(150, 210), Some(100), "the time from 150 to 250");
+        assert_eq!(ticks.length_of(210, 360), Some(190));
+        assert_eq!(ticks.length_of(150, 400), Some(250), "longer than the time to the latest tick");
         assert_eq!(ticks.length_of(360, 900), None);
         assert_eq!(ticks.length_of(100, 150), Some(50), "it waited at the start");
     }
 
     #[test]
     fn expected_sum_of_chosen_waits_is_that_of_all() {
-        // Ticks at distances from 50 to 149; a wait of each length at each start within 100,000 units.
-        let (mut ticks, mut time_ns, mut seed) = (Ticks::default(), 0, 1_u64);
-        while time_ns < 120_000 {
-            ticks.add(time_ns);
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            time_ns += 50 + (seed >> 33) % 100;
+        // A wait of each length at each start within 400,000 units.
+        let (mut ticks, mut random) = (Ticks::default(), RandomTicks::new());
+        while random.next.time_ns < 420_000 {
+            ticks.0.push_back(random.next(200));
         }
         for length in [1, 30, 90, 140, 400] {
-            let starts = 1000..101_000;
-            let count = 100_000.0 * length as f64;
+            let starts = 1000..401_000;
+            let count = 400_000.0 * length as f64;
             let sum: u64 =
                 starts.map(|since| ticks.length_of(since, since + length).unwrap_or(0)).sum();
-            assert!((sum as f64 / count - 1.0).abs() < 0.01, "{length}: {sum}");
+            assert!((sum as f64 / count - 1.0).abs() < 0.03, "{length}: {sum}");
+        }
+    }
+
+    #[test]
+    fn expected_sum_is_that_of_all_where_ticks_are_rarer_after_none_has_hit() {
+        // Threads that wait for 5 and for 2 of 37 units, with ticks as the recorder chooses them: the time between
+        // them doubles while they hit nothing.
+        let (mut random, mut quiet) = (RandomTicks::new(), 1);
+        let mut times = SwitchTimes::default();
+        let (mut sums, threads) = ([0, 0], 100_000);
+        for thread in 0..threads {
+            for (kind, (start, length)) in [(20_000, 5000), (35_000, 2000)].into_iter().enumerate()
+            {
+                let since_ns = u64::from(thread) * 37_000 + start;
+                while random.next.time_ns < since_ns {
+                    quiet = (2 * quiet).min(4);
+                    times.tick(random.next(8000 * quiet));
+                }
+                while random.next.time_ns < since_ns + length {
+                    quiet = 1;
+                    times.tick(random.next(8000));
+                }
+                // A thread each.
+                let represented = times.represented(thread, since_ns, since_ns + length);
+                sums[kind] += represented.map_or(0, |it| it.length_ns);
+            }
+        }
+        for (sum, length) in sums.into_iter().zip([5000.0, 2000.0]) {
+            let share = sum as f64 / (f64::from(threads) * length);
+            assert!((share - 1.0).abs() < 0.03, "{length}: {share}");
         }
     }
 
@@ -317,9 +374,11 @@ mod tests {
             for round in 1..=1000 {
                 let since_ns = 100 * round;
                 if round % each == 0 {
-                    times.tick(since_ns + 25);
+                    let time_ns = since_ns + 25;
+                    times.tick(Tick { time_ns, latest_ns: time_ns + 50 * each });
                 }
-                sum += times.represented_ns(7, since_ns, since_ns + 50).unwrap_or(0);
+                let represented = times.represented(7, since_ns, since_ns + 50);
+                sum += represented.map_or(0, |it| it.length_ns);
             }
             let waited = 50_u64 * 1000;
             assert!(waited.abs_diff(sum) <= 1000, "{each}: {sum}");
@@ -328,18 +387,17 @@ mod tests {
 
     #[test]
     fn expected_sum_of_threads_with_few_waits_is_their_time() {
-        // Threads with three waits of 30, one after the other, with ticks at each 100 to 139 units.
-        let (mut times, mut sum, mut seed, mut tick_ns) = (SwitchTimes::default(), 0, 1_u64, 0);
+        // Threads with three waits of 30, one after the other.
+        let (mut times, mut sum, mut random) = (SwitchTimes::default(), 0, RandomTicks::new());
         let threads = 100_000;
         for thread in 0..threads {
             for wait in 0..3 {
                 let since_ns = 150 * u64::from(thread) + 40 * wait;
-                while tick_ns < since_ns + 30 {
-                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    tick_ns += 100 + (seed >> 33) % 40;
-                    times.tick(tick_ns);
+                while random.next.time_ns < since_ns + 30 {
+                    times.tick(random.next(240));
                 }
-                sum += times.represented_ns(thread, since_ns, since_ns + 30).unwrap_or(0);
+                let represented = times.represented(thread, since_ns, since_ns + 30);
+                sum += represented.map_or(0, |it| it.length_ns);
             }
         }
         let waited = 90.0 * f64::from(threads);

@@ -52,6 +52,14 @@ pub(crate) enum RawData {
     Call,
 }
 
+/// A moment at which the threads that waited were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tick {
+    pub(crate) time_ns: u64,
+    /// The latest time at which it could have been: it was chosen at random, after the one before.
+    pub(crate) latest_ns: u64,
+}
+
 /// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -172,7 +180,7 @@ pub(crate) enum KernelRecord<'a> {
     /// The thread was switched in or out.
     Switch(Switch),
     /// A moment at which the threads that waited were looked at. The first is the start of sampling.
-    Tick,
+    Tick(Tick),
     /// The state of a thread at the start of sampling.
     Existing(WaitState),
     /// The place at which a blocked thread waits.

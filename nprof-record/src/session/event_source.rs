@@ -169,7 +169,7 @@ impl SourceSet {
     ///
     /// # Errors
     ///
-    /// Those of poll(2).
+    /// Those of ppoll(2).
     pub(crate) fn wait(
         &mut self,
         signals: &Signals,
@@ -182,11 +182,9 @@ impl SourceSet {
         while now_ns < until_ns {
             // It differs from poll to poll where a source chooses its times at random.
             let interval = self.0.iter().map(|source| source.poll_interval()).min();
-            let interval_ns = interval.map_or(u64::MAX, sys::duration_ns);
-            // Rounded up: poll(2) with 0 ms would spin until the time comes.
-            let timeout_ms = (until_ns - now_ns).min(interval_ns).div_ceil(1_000_000);
-            let timeout_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-            let wake = self.poll(signals, processes, timeout_ms)?;
+            let left = Duration::from_nanos(until_ns - now_ns);
+            let timeout = interval.map_or(left, |interval| left.min(interval));
+            let wake = self.poll(signals, processes, timeout)?;
             if wake.is_due {
                 return Ok(wake);
             }
@@ -207,7 +205,7 @@ impl SourceSet {
         &mut self,
         signals: &Signals,
         processes: &[RawFd],
-        timeout_ms: i32,
+        timeout: Duration,
     ) -> io::Result<Wake> {
         // The descriptors change when tasks exit, so the list is built for each poll.
         let of_fd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -219,7 +217,7 @@ impl SourceSet {
             source.add_poll_fds(&mut fds);
             ends.push(fds.len());
         }
-        sys::poll(&mut fds, timeout_ms)?;
+        sys::poll(&mut fds, Some(timeout))?;
         let has_signals = fds[0].revents != 0;
         let has_exit = fds[1..start].iter().any(|process| process.revents != 0);
         let mut is_due = has_signals || has_exit;

@@ -173,7 +173,7 @@ impl Output {
                 libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLOUT, revents: 0 },
                 libc::pollfd { fd: self.signals.fd(), events: libc::POLLIN, revents: 0 },
             ];
-            sys::poll(&mut polled, -1)?;
+            sys::poll(&mut polled, None)?;
             if polled[0].revents != 0 {
                 return Ok(());
             }

@@ -186,7 +186,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// Those of poll(2).
+    /// Those of ppoll(2).
     pub(crate) fn run(mut self) -> io::Result<Outcome> {
         let mut progress = self.begin();
         let reason = self.record(&mut progress)?;

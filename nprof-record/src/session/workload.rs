@@ -286,11 +286,11 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// Those of poll(2).
+    /// Those of ppoll(2).
     pub(crate) fn wait(&self, signals: &Signals) -> io::Result<()> {
         while self.child().is_some() && !self.has_exited() && !self.is_aborted() {
             let mut polled = [libc::pollfd { fd: signals.fd(), events: libc::POLLIN, revents: 0 }];
-            sys::poll(&mut polled, -1)?;
+            sys::poll(&mut polled, None)?;
             self.handle_signals(signals);
         }
         Ok(())
@@ -345,7 +345,10 @@ mod tests {
             child.wait().expect("it ends");
             let of_fd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
             let mut fds: Vec<_> = workload.process_fds().into_iter().map(of_fd).collect();
-            assert_eq!(sys::poll(&mut fds, 0).expect("descriptors"), 1);
+            assert_eq!(
+                sys::poll(&mut fds, Some(std::time::Duration::ZERO)).expect("descriptors"),
+                1
+            );
             workload.has_exited();
             assert_eq!(workload.take_exited(), [child.id()]);
         }

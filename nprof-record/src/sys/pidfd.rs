@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::time::Duration;
 
 use crate::sys::system::{check, poll};
 
@@ -34,7 +35,7 @@ impl ProcessFd {
     pub(crate) fn has_exited(&self) -> bool {
         let fd = self.0.as_raw_fd();
         let mut polled = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-        poll(&mut polled, 0).is_ok_and(|ready| ready > 0)
+        poll(&mut polled, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! poll(2), clocks, page size, random bits, standard output.
+//! ppoll(2), clocks, page size, random bits, standard output.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -12,16 +12,22 @@ pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Waits until a descriptor is ready, or for `timeout_ms` (-1: without limit). Returns the number
-/// of ready descriptors.
+/// Waits until a descriptor is ready, or for `timeout`, if there is one. Returns the number of ready
+/// descriptors.
 ///
 /// # Errors
 ///
-/// poll(2); an interrupted call returns 0.
-pub(crate) fn poll(polled: &mut [libc::pollfd], timeout_ms: i32) -> io::Result<usize> {
+/// ppoll(2); an interrupted call returns 0.
+pub(crate) fn poll(polled: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let count = polled.len() as libc::nfds_t;
-    // SAFETY: pointer and length are those of a live slice of pollfd.
-    match check(unsafe { libc::poll(polled.as_mut_ptr(), count, timeout_ms) }) {
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: pointer and length are those of a live slice of pollfd; the timeout lives until the end, and the
+    // signal mask may be null.
+    match check(unsafe { libc::ppoll(polled.as_mut_ptr(), count, timeout, std::ptr::null()) }) {
         Ok(ready) => Ok(ready as usize),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
         Err(error) => Err(error),

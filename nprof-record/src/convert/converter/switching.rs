@@ -6,10 +6,10 @@ use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack};
 use crate::convert::converter::Converter;
 use crate::convert::converter::waiting::{self, WaitSample};
 use crate::convert::dictionary::Sink;
-use crate::convert::switches::{EndedWait, SwitchTimes};
+use crate::convert::switches::{EndedWait, Represented, SwitchTimes};
 use crate::convert::waits::OngoingWait;
 use crate::os::procfs;
-use crate::perf::record::{self, SampleId, Switch};
+use crate::perf::record::{self, SampleId, Switch, Tick};
 use crate::perf::waits::data::{Peek, Progress, WaitPlace, WaitState};
 
 impl<S: Sink> Converter<S> {
@@ -18,9 +18,9 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Notes a tick; the first one is the start of sampling.
-    pub(super) fn handle_tick(&mut self, time_ns: u64) {
+    pub(super) fn handle_tick(&mut self, tick: Tick) {
         if let Some(switches) = self.switches() {
-            switches.tick(time_ns);
+            switches.tick(tick);
         }
     }
 
@@ -108,12 +108,18 @@ impl<S: Sink> Converter<S> {
         let (Some(event), Some(switches)) = (state.blocked, &mut state.switches) else { return };
         let since_ns = ongoing.as_ref().map_or(wait.since_ns, |ongoing| ongoing.until_ns);
         let lasted_ns = wait.until_ns.saturating_sub(since_ns);
-        let length_ns = if since_ns > wait.since_ns {
-            Some(lasted_ns)
+        let represented = if since_ns > wait.since_ns {
+            Some(Represented { length_ns: lasted_ns, is_by_chance: false })
         } else {
-            switches.represented_ns(id.tid, wait.since_ns, wait.until_ns)
+            switches.represented(id.tid, wait.since_ns, wait.until_ns)
         };
-        let weight = length_ns.and_then(|length_ns| event.choose(length_ns, &mut state.random));
+        let mut weight = represented.and_then(|it| event.choose(it.length_ns, &mut state.random));
+        // However long it is, what it stands for is one observation.
+        if let (Some((_, count)), Some(Represented { is_by_chance: true, .. })) =
+            (&mut weight, represented)
+        {
+            *count = 1;
+        }
         if weight.is_none() {
             return;
         }

@@ -3,8 +3,8 @@
 //! Every kernel since Linux 4.3 writes these records, and users may have them of their own tasks
 //! whatever kernel.perf_event_paranoid is, up to 2. The rings are read at ticks, at random distances:
 //! each thread that is blocked then is peeked at, once in each wait. Switches, ticks and peeks are
-//! handed over in the order of time: a wait that a tick falls into was chosen with the probability of
-//! its length divided by the distance of the ticks.
+//! handed over in the order of time: a wait that a tick falls into was chosen with a known probability,
+//! see [`crate::convert::switches`].
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::perf::handler::RecordHandler;
 use crate::perf::lost::LostSamples;
 use crate::perf::open::OpenTarget;
 use crate::perf::plan::{CommonAttr, OpenMode};
-use crate::perf::record::{self, KernelRecord, SampleId, SampleLayout, Switch};
+use crate::perf::record::{self, KernelRecord, SampleId, SampleLayout, Switch, Tick};
 use crate::perf::ring_cursor::RingCursor;
 use crate::perf::ring_set::SETTLING;
 use crate::perf::switches::peek;
@@ -50,7 +50,7 @@ const QUIET_TIMES_MAX: u64 = 4;
 /// The longest time between two ticks.
 const GAP_MAX_NS: u64 = 1_000_000_000;
 
-/// The shortest distance of the ticks: that of the timeouts of poll(2).
+/// The shortest mean distance of the ticks.
 const GAP_MIN_NS: u64 = 1_000_000;
 
 /// Passes over /proc/PID/task, see [`crate::perf::open`].
@@ -88,7 +88,7 @@ struct Queued {
 #[derive(Debug)]
 enum Content {
     Switch(Switch),
-    Tick,
+    Tick(Tick),
     Existing(WaitState),
     Peek(Box<Peek>),
 }
@@ -119,6 +119,8 @@ pub(crate) struct SwitchTracer {
     /// Blocked threads that were not peeked at in this wait, with the start of the wait.
     blocked: FxHashMap<u32, u64>,
     next_tick_ns: u64,
+    /// The latest time for which it could have been chosen.
+    latest_tick_ns: u64,
     /// The factor of the time between ticks while no thread blocks.
     quiet_times: u64,
     /// Sorted at the start of a drain; those before `handed` were handed over in this drain.
@@ -163,6 +165,7 @@ impl SwitchTracer {
             followed: (common.open_mode == OpenMode::System).then(FxHashSet::default),
             blocked: FxHashMap::default(),
             next_tick_ns: u64::MAX,
+            latest_tick_ns: u64::MAX,
             quiet_times: 1,
             queue: Vec::new(),
             stack_bytes: 0,
@@ -241,9 +244,16 @@ impl SwitchTracer {
     /// Announces the start of sampling, after the events are enabled.
     pub(crate) fn begin(&mut self) {
         self.begin_ns = sys::monotonic_ns();
-        self.next_tick_ns = self.begin_ns;
-        let id = SampleId::at(self.begin_ns, None);
-        self.queue.push(Queued { id, content: Content::Tick });
+        (self.next_tick_ns, self.latest_tick_ns) = (self.begin_ns, self.begin_ns);
+        self.add_tick(self.begin_ns);
+    }
+
+    /// Notes a tick. It is late by some time, and could have been later by as much.
+    fn add_tick(&mut self, time_ns: u64) {
+        let late_ns = time_ns.saturating_sub(self.next_tick_ns);
+        let latest_ns = self.latest_tick_ns.saturating_add(late_ns);
+        let content = Content::Tick(Tick { time_ns, latest_ns });
+        self.queue.push(Queued { id: SampleId::at(time_ns, None), content });
     }
 
     /// Adds the threads that existed at the start of sampling, before the first tick. They are listed
@@ -292,16 +302,17 @@ impl SwitchTracer {
         }
         let used_ns = sys::thread_cpu_ns();
         let begin_ns = sys::monotonic_ns();
-        self.queue.push(Queued { id: SampleId::at(begin_ns, None), content: Content::Tick });
+        self.add_tick(begin_ns);
         let is_quiet = !self.look_before(begin_ns, PEEKS_MAX);
         self.quiet_times = if is_quiet { (2 * self.quiet_times).min(QUIET_TIMES_MAX) } else { 1 };
         let cost_ns = sys::thread_cpu_ns().saturating_sub(used_ns).saturating_mul(COST_TIMES);
-        // From half to one and a half of the mean: a program in step with the ticks would otherwise be seen
-        // in one place only. The low bits of the clock are as good as random.
+        // Any time up to twice the mean is as likely, or the waits that the next tick can fall into would depend
+        // on where this one was. The low bits of the clock are as good as random.
+        let mean_ns = self.gap_ns.saturating_mul(self.quiet_times).max(cost_ns);
+        let latest_ns = mean_ns.saturating_mul(2).min(GAP_MAX_NS);
         let random = begin_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let gap_ns = self.gap_ns / 2 + ((random * self.gap_ns) >> 32);
-        let gap_ns = gap_ns.saturating_mul(self.quiet_times);
-        self.next_tick_ns = begin_ns + gap_ns.max(cost_ns).min(GAP_MAX_NS);
+        self.next_tick_ns = begin_ns + ((random * latest_ns) >> 32);
+        self.latest_tick_ns = begin_ns + latest_ns;
     }
 
     /// Looks at threads that are blocked since before a time, at most `limit`, those of the latest waits
@@ -451,7 +462,7 @@ impl SwitchTracer {
             self.handed += 1;
             let id = queued.id;
             let record = match &queued.content {
-                Content::Tick => KernelRecord::Tick,
+                &Content::Tick(tick) => KernelRecord::Tick(tick),
                 Content::Existing(state) => KernelRecord::Existing(*state),
                 Content::Switch(switch) => KernelRecord::Switch(*switch),
                 Content::Peek(peek) => {
@@ -459,7 +470,8 @@ impl SwitchTracer {
                     KernelRecord::Peek(peek)
                 }
             };
-            let is_accepted = record == KernelRecord::Tick || handler.accepts(id.tid);
+            let is_tick = matches!(record, KernelRecord::Tick(_));
+            let is_accepted = is_tick || handler.accepts(id.tid);
             if is_accepted {
                 if let Some(followed) = &mut self.followed {
                     followed.insert(id.tid);
