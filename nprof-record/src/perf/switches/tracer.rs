@@ -40,14 +40,14 @@ const PEEKS_MAX: usize = 200;
 /// The stacks that wait for a drain, in bytes, from which no thread is peeked at.
 const STACKS_MAX_BYTES: usize = 16 << 20;
 
-/// The time to the next tick is at least this multiple of the CPU time that a tick took.
+/// The mean time to the next tick is at least this multiple of the CPU time that a tick took.
 const COST_TIMES: u64 = 20;
 
 /// The most by which the time between ticks grows while no thread blocks: it doubles each time. The
 /// ticks of idle programs then cost a quarter.
 const QUIET_TIMES_MAX: u64 = 4;
 
-/// The longest time between two ticks.
+/// The longest mean time between two ticks.
 const GAP_MAX_NS: u64 = 1_000_000_000;
 
 /// The shortest mean distance of the ticks.
@@ -309,7 +309,7 @@ impl SwitchTracer {
         // Any time up to twice the mean is as likely, or the waits that the next tick can fall into would depend
         // on where this one was. The low bits of the clock are as good as random.
         let mean_ns = self.gap_ns.saturating_mul(self.quiet_times).max(cost_ns);
-        let latest_ns = mean_ns.saturating_mul(2).min(GAP_MAX_NS);
+        let latest_ns = 2 * mean_ns.min(GAP_MAX_NS);
         let random = begin_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         self.next_tick_ns = begin_ns + ((random * latest_ns) >> 32);
         self.latest_tick_ns = begin_ns + latest_ns;
