@@ -66,6 +66,9 @@ opens! {
     timerfd_create(clock: c_int, flags: c_int) Timer;
     inotify_init() Inotify;
     inotify_init1(flags: c_int) Inotify;
+    fanotify_init(flags: c_uint, file_flags: c_uint) Fanotify;
+    pidfd_open(process: c_int, flags: c_uint) Process;
+    mq_open(name: Text, flags: c_int, mode: c_uint, attributes: *mut c_void) Queue name;
 }
 
 /// Defines a hook that forwards its arguments and records the descriptor of the stream that the function returns.
@@ -209,6 +212,27 @@ opens_pair! {
     pipe2(; pair, flags) Pipe;
 }
 
+pub(super) unsafe extern "C" fn openpty(
+    first: *mut c_int,
+    second: *mut c_int,
+    name: *mut c_void,
+    settings: *mut c_void,
+    size: *mut c_void,
+    registers: &Registers,
+) -> c_int {
+    let Some(next) = next::openpty() else { return missing() };
+    // SAFETY: the caller vouches for the arguments; after success both descriptors are there.
+    unsafe {
+        let status = next(first, second, name, settings, size);
+        if status == 0 {
+            for descriptor in [*first, *second] {
+                opened(descriptor, Origin::File, core::ptr::null(), registers);
+            }
+        }
+        status
+    }
+}
+
 pub(super) unsafe extern "C" fn dup(original: c_int, registers: &Registers) -> c_int {
     let Some(next) = next::dup() else { return missing() };
     // SAFETY: no pointers.
@@ -294,6 +318,31 @@ pub(super) unsafe extern "C" fn recvmsg(
     }
 }
 
+pub(super) unsafe extern "C" fn recvmmsg(
+    socket: c_int,
+    messages: *mut c_void,
+    number: c_uint,
+    flags: c_int,
+    timeout: *mut c_void,
+    registers: &Registers,
+) -> c_int {
+    let Some(next) = next::recvmmsg() else { return missing() };
+    // SAFETY: the caller vouches for the arguments; after success as many messages as returned are filled: each of
+    // them is a `struct mmsghdr`, a message with its length in a word of its own.
+    unsafe {
+        let result = next(socket, messages, number, flags, timeout);
+        if result > 0 && process::records_descriptors() {
+            for index in 0..result as usize {
+                let [.., control, bytes, _, _] = *messages.cast::<[usize; 8]>().add(index);
+                for_each_received(control, bytes, |descriptor| {
+                    opened(descriptor, Origin::Received, core::ptr::null(), registers);
+                });
+            }
+        }
+        result
+    }
+}
+
 /// Calls a function for each descriptor in the control messages at an address.
 unsafe fn for_each_received(control: usize, bytes: usize, mut call: impl FnMut(c_int)) {
     const HEADER_BYTES: usize = 16;
@@ -316,13 +365,25 @@ unsafe fn for_each_received(control: usize, bytes: usize, mut call: impl FnMut(c
     }
 }
 
-pub(super) unsafe extern "C" fn close(descriptor: c_int, registers: &Registers) -> c_int {
-    let Some(next) = next::close() else { return missing() };
-    if process::records_descriptors() {
-        closed_one(descriptor, registers);
-    }
-    // SAFETY: no pointers.
-    unsafe { next(descriptor) }
+/// Defines a hook that records its argument as closed.
+macro_rules! closes {
+    ($($name:ident;)*) => {
+        $(
+            pub(super) unsafe extern "C" fn $name(descriptor: c_int, registers: &Registers) -> c_int {
+                let Some(next) = next::$name() else { return missing() };
+                if process::records_descriptors() {
+                    closed_one(descriptor, registers);
+                }
+                // SAFETY: no pointers.
+                unsafe { next(descriptor) }
+            }
+        )*
+    };
+}
+
+closes! {
+    close;
+    mq_close;
 }
 
 pub(super) unsafe extern "C" fn close_range(

@@ -87,8 +87,14 @@ captured! {
     signalfd, 3, descriptors::signalfd;
     inotify_init, 0, descriptors::inotify_init;
     inotify_init1, 1, descriptors::inotify_init1;
+    fanotify_init, 2, descriptors::fanotify_init;
+    pidfd_open, 2, descriptors::pidfd_open;
+    mq_open, 4, descriptors::mq_open;
+    openpty, 5, descriptors::openpty;
     recvmsg, 3, descriptors::recvmsg;
+    recvmmsg, 5, descriptors::recvmmsg;
     close, 1, descriptors::close;
+    mq_close, 1, descriptors::mq_close;
     close_range, 3, descriptors::close_range;
     closefrom, 1, descriptors::closefrom;
     fclose, 1, descriptors::fclose;

@@ -95,8 +95,14 @@ next! {
     signalfd(c_int, Pointer, c_int) -> c_int;
     inotify_init() -> c_int;
     inotify_init1(c_int) -> c_int;
+    fanotify_init(c_uint, c_uint) -> c_int;
+    pidfd_open(c_int, c_uint) -> c_int;
+    mq_open(Text, c_int; ...) -> c_int;
+    openpty(*mut c_int, *mut c_int, Pointer, Pointer, Pointer) -> c_int;
     recvmsg(c_int, Pointer, c_int) -> isize;
+    recvmmsg(c_int, Pointer, c_uint, c_int, Pointer) -> c_int;
     close(c_int) -> c_int;
+    mq_close(c_int) -> c_int;
     close_range(c_uint, c_uint, c_int) -> c_int;
     closefrom(c_int) -> ();
     fclose(Pointer) -> c_int;

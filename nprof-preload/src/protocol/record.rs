@@ -57,7 +57,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Origin {
-    /// A file by its name: open(2), openat(2), creat(2), fopen(3), opendir(3); the record has the name.
+    /// A file: open(2), openat(2), creat(2), fopen(3), opendir(3), with the name; openpty(3).
     File = 1,
     /// socket(2), socketpair(2).
     Socket = 2,
@@ -79,10 +79,16 @@ pub enum Origin {
     Inotify = 10,
     /// memfd_create(2); the record has the name.
     Memory = 11,
-    /// recvmsg(2): another process sent the descriptor.
+    /// recvmsg(2), recvmmsg(2): another process sent the descriptor.
     Received = 12,
     /// A temporary file: mkstemp(3) and its variants, with the name; tmpfile(3).
     Temporary = 13,
+    /// fanotify_init(2).
+    Fanotify = 14,
+    /// pidfd_open(2).
+    Process = 15,
+    /// mq_open(3); the record has the name.
+    Queue = 16,
 }
 
 impl Origin {
@@ -91,7 +97,7 @@ impl Origin {
         use Origin::*;
         [
             File, Socket, Accept, Pipe, Duplicate, Epoll, Event, Timer, Signal, Inotify, Memory,
-            Received, Temporary,
+            Received, Temporary, Fanotify, Process, Queue,
         ]
         .into_iter()
         .find(|&origin| origin as u32 == number)

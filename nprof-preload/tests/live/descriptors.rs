@@ -34,14 +34,18 @@ const LEAKS: &str = r#"
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
+#include <mqueue.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -86,6 +90,12 @@ int main(void) {
     timerfd_create(CLOCK_MONOTONIC, 0);
     signalfd(-1, &set, 0);
     inotify_init1(0);
+    fanotify_init(0, O_RDONLY);
+    pidfd_open(getpid(), 0);
+    mq_open("/nprof-preload", O_CREAT | O_RDWR, 0600, (void *)0);
+    mq_close(mq_open("/nprof-preload", O_RDONLY));
+    mq_unlink("/nprof-preload");
+    openpty(&pair[0], &pair[1], 0, 0, 0);
     memfd_create("named", 0);
     char name[] = "/tmp/nprof-preload-XXXXXX";
     mkstemp(name);
@@ -104,6 +114,9 @@ int main(void) {
     memcpy(CMSG_DATA(header), &sent, sizeof sent);
     sendmsg(pair[0], &message, 0);
     recvmsg(pair[1], &message, 0);
+    sendmsg(pair[0], &message, 0);
+    struct mmsghdr messages[2] = {{message, 0}, {message, 0}};
+    recvmmsg(pair[1], messages, 2, MSG_DONTWAIT, 0);
     report("open");
     close_range(30, 45, 0);
     report("open");
@@ -142,6 +155,9 @@ fn open_descriptors_are_those_of_the_kernel() {
         has(Origin::Socket, "") && has(Origin::Pipe, "") && has(Origin::Duplicate, "1"),
         "{open:?}"
     );
+    assert!(has(Origin::Process, "") && has(Origin::Queue, "/nprof-preload"), "{open:?}");
+    let received = open.values().filter(|value| value.0 == Some(Origin::Received));
+    assert_eq!(received.count(), 2, "recvmsg and recvmmsg: {open:?}");
 }
 
 #[test]

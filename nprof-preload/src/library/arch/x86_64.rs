@@ -191,6 +191,9 @@ macro_rules! argument {
     (4) => {
         "r8"
     };
+    (5) => {
+        "r9"
+    };
 }
 pub(in crate::library) use argument;
 

@@ -74,7 +74,10 @@ fn object(
     descriptors: &Descriptors,
     sockets: &SocketNames,
 ) -> Vec<u8> {
-    let is_named = matches!(opened.origin, Some(Origin::File | Origin::Temporary | Origin::Memory));
+    let is_named = matches!(
+        opened.origin,
+        Some(Origin::File | Origin::Temporary | Origin::Memory | Origin::Queue)
+    );
     let name = if is_named { opened.name } else { b"" };
     if name.starts_with(b"/") {
         return name.to_vec();
@@ -86,6 +89,9 @@ fn object(
         Some(Origin::Timer) => return b"anon_inode:[timerfd]".to_vec(),
         Some(Origin::Signal) => return b"anon_inode:[signalfd]".to_vec(),
         Some(Origin::Inotify) => return b"anon_inode:inotify".to_vec(),
+        Some(Origin::Fanotify) => return b"anon_inode:[fanotify]".to_vec(),
+        // A socket, a file or an inode of its own kind, by the version of the kernel.
+        Some(Origin::Process) => return b"anon_inode:[pidfd]".to_vec(),
         Some(Origin::Socket | Origin::Accept) => Some(libc::S_IFSOCK),
         Some(Origin::Pipe) => Some(libc::S_IFIFO),
         _ => None,
