@@ -376,6 +376,36 @@ fn interrupted_pipe_still_prints_report() {
 }
 
 #[test]
+fn file_of_the_host_is_not_that_of_a_chroot() {
+    let shell = Shell::new();
+    let source = |name: &str, times: u32| {
+        format!(
+            "#include <time.h>\n__attribute__((noinline)) void {name}(volatile long n) {{ while (n--); }}\n\
+             int main() {{ while (clock() < 2000000) {{ {} }} }}\n",
+            format!("{name}(100000); ").repeat(times as usize)
+        )
+    };
+    for (file, name, times) in [("inside.c", "inside", 1), ("outside.c", "outside", 100)] {
+        shell.write(file, &source(name, times));
+        // As an image of it has no build ID, only its path names it.
+        shell.run(&format!("gcc -O1 -static -Wl,--build-id=none -o {name} {file}")).quiet();
+    }
+    shell.run("mkdir -p jail$PWD && mv inside jail$PWD/program && mv outside program").quiet();
+    let record = "nprof-record -q -o raw.nprof -- chroot jail $PWD/program";
+    let run = shell.run(record);
+    if run.status == 125 || run.err.contains("chroot: ") {
+        return skipped("no right to chroot");
+    }
+    let after = shell.run("nprof-symbolize -v raw.nprof | nprof-flat --format csv");
+    assert!(!after.out.contains(",outside,"), "{after:?}");
+    assert!(after.err.contains("another file: its loaded segments"), "{after:?}");
+    // While it runs, its own root has the file.
+    let piped = record.replace("-o raw.nprof", "-o -");
+    let live = shell.run(&format!("{piped} | nprof-symbolize | nprof-flat --format csv")).quiet();
+    assert!(live.contains(",inside,"), "{live}");
+}
+
+#[test]
 fn rejects_program_rebuilt_after_recording() {
     let shell = Shell::new();
     let source = "#include <math.h>\n__attribute__((noinline)) double work(long n) \
@@ -384,7 +414,7 @@ fn rejects_program_rebuilt_after_recording() {
     shell.write("prog.c", source);
     for (ids, reason) in [
         ("--build-id", "another build ID: it has "),
-        ("--build-id=none", "has no build ID, and was"),
+        ("--build-id=none", "its loaded segments are not those of the image"),
     ] {
         let compile = |level| format!("gcc -O{level} -g -Wl,{ids} -o prog prog.c -lm");
         shell.run(&compile(1)).quiet();

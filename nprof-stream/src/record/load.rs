@@ -6,7 +6,7 @@ use crate::record::limits;
 use crate::record::number::hexadecimal;
 
 /// A part of a file that is loaded into memory (`PT_LOAD`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LoadSegment {
     /// The offset of its first byte in the file.
     pub offset: u64,

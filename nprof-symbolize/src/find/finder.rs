@@ -23,13 +23,16 @@ use crate::image::code_bytes::ImageCode;
 use crate::image::opened::{ElfImage, OpenImage};
 
 /// The steps of the search for an image's own file, in order.
-const IMAGE_SOURCES: [ImageSource; 5] = [
-    ImageSource::Copy,
+const IMAGE_SOURCES: [ImageSource; 4] = [
     ImageSource::RecordedPath,
     ImageSource::LiveProcesses,
     ImageSource::BuildIdDirectories,
     ImageSource::Debuginfod,
 ];
+
+/// The same for an image without a build ID. The file that a process has executed is surely the image.
+const SOURCES_WITHOUT_ID: [ImageSource; 3] =
+    [ImageSource::Copy, ImageSource::LiveProcesses, ImageSource::RecordedPath];
 
 /// A step of the search for an image's own file.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +174,9 @@ impl Finder {
         log: &SearchLog,
     ) -> Result<ExecutedFile, Failure> {
         let mut refused = Refused::default();
-        for source in IMAGE_SOURCES {
+        let has_id = !recorded.build_id.is_empty();
+        let sources = if has_id { &IMAGE_SOURCES[..] } else { &SOURCES_WITHOUT_ID };
+        for &source in sources {
             for path in self.image_paths(source, recorded, log) {
                 if let Some(file) = self.try_executed(source, &path, recorded, log, &mut refused) {
                     return Ok(ExecutedFile { file, is_other_build: false });
@@ -233,7 +238,7 @@ impl Finder {
         let checked = match &*recorded.build_id {
             // Its key identifies it.
             [] if matches!(source, ImageSource::Copy) => Ok(()),
-            [] => identity::is_unchanged(&file, recorded.seen_ns, is_copy),
+            [] => identity::is_unchanged(&file, &recorded.load, recorded.seen_ns, is_copy),
             build_id => identity::has_build_id(&file, build_id),
         };
         match checked {
@@ -251,8 +256,9 @@ impl Finder {
 
     /// Returns the paths of an image in running processes of the recording.
     fn paths_in_processes(&self, recorded: &RecordedImage) -> Vec<PathBuf> {
-        // A process ID may belong to another program by now; only a build ID shows that.
-        if recorded.build_id.is_empty() || self.search_paths.symfs.is_some() {
+        // A process ID may belong to another program by now; a build ID or the segments show that.
+        let is_known = !recorded.build_id.is_empty() || !recorded.load.is_empty();
+        if !is_known || self.search_paths.symfs.is_some() {
             return Vec::new();
         }
         let under = |root: PathBuf| {

@@ -1,8 +1,8 @@
-//! The identity of files: by build ID, by checksum, or by time.
+//! The identity of files: by build ID, by checksum, or by segments and time.
 
 use std::time::{Duration, SystemTime};
 
-use nprof_stream::Status;
+use nprof_stream::{LoadSegment, Status};
 
 use super::elf_file::ElfFile;
 use super::failure::Failure;
@@ -26,17 +26,24 @@ pub(crate) fn has_build_id(file: &ElfFile, build_id: &[u8]) -> Result<(), Failur
     Err(mismatch(format!("another build ID: it has {found}, want {}", hex(build_id))))
 }
 
-/// Checks that the file of an image without a build ID is unchanged since the image was first seen
-/// at `seen_ns`, in ns since 1970. Succeeds if there is no time to compare.
+/// Checks that the file of an image without a build ID has these loaded segments, and is unchanged since the
+/// image was first seen at `seen_ns`, in ns since 1970. Succeeds if there are no segments and no time to compare.
 ///
 /// # Errors
 ///
-/// If it was changed later.
+/// If it has others, or was changed later.
 pub(crate) fn is_unchanged(
     file: &ElfFile,
+    load: &[LoadSegment],
     seen_ns: Option<u64>,
     is_copy: bool,
 ) -> Result<(), Failure> {
+    // The path of a process in a container or a chroot has another file here.
+    if !load.is_empty() && !has_segments(file, load) {
+        return Err(mismatch(
+            "another file: its loaded segments are not those of the image".to_owned(),
+        ));
+    }
     let Some((seen_ns, changed)) = seen_ns.zip(file.changed()) else { return Ok(()) };
     let seen = SystemTime::UNIX_EPOCH + Duration::from_nanos(seen_ns) + TOLERANCE;
     // A copy keeps at most the modification time of the original. The time of the inode cannot be
@@ -62,6 +69,14 @@ pub(crate) fn is_linked(file: &ElfFile, build_id: &[u8], crc: u32) -> Result<(),
         Ok(found) => Err(mismatch(format!("another checksum: it has {found:08x}, want {crc:08x}"))),
         Err(error) => Err(Failure { status: Status::Unreadable, reason: error.to_string() }),
     }
+}
+
+fn has_segments(file: &ElfFile, load: &[LoadSegment]) -> bool {
+    file.headers
+        .segments
+        .iter()
+        .map(|it| (it.offset.0, it.address.0, it.size, it.executable))
+        .eq(load.iter().map(|it| (it.offset, it.address, it.size, it.executable)))
 }
 
 fn mismatch(reason: String) -> Failure {

@@ -1,5 +1,5 @@
 //! Running processes of the recording: they give access to files without a path on this system, in
-//! a container or deleted. Only the build ID shows that such a file is the recorded image.
+//! a container or deleted. The build ID or the loaded segments show that such a file is the recorded image.
 
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};

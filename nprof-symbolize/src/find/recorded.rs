@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use nprof_stream::{Image, ImageKind, limits};
+use nprof_stream::{Image, ImageKind, LoadSegment, limits};
 
 use super::elf_file::ElfFile;
 
@@ -25,6 +25,8 @@ pub(crate) struct RecordedImage {
     /// The first time it was seen, in ns since 1970. None if it has a build ID, or the stream does
     /// not state the time of day.
     pub(crate) seen_ns: Option<u64>,
+    /// Its loaded segments, if it has no build ID and the stream states them; else empty.
+    pub(crate) load: Box<[LoadSegment]>,
 }
 
 impl RecordedImage {
@@ -50,19 +52,21 @@ impl RecordedImage {
         let copy_key = image.extras.get("file");
         // Checked, since it becomes a path.
         let copy_key = copy_key.and_then(|key| parse_hex(std::str::from_utf8(&key).ok()?));
+        let load = image.extras.get("load").filter(|_| image.build_id.is_empty());
         Self {
             build_id: image.build_id.into(),
             path: image.path.into(),
             copy_key: copy_key.filter(|key| key.len() == COPY_KEY_BYTES).unwrap_or_default(),
             seen_ns,
+            load: load.map(|load| LoadSegment::decode(&load).into()).unwrap_or_default(),
             ..Self::new(image.kind)
         }
     }
 
     /// Describes an image about which nothing is known but its kind.
     pub(crate) fn new(kind: ImageKind) -> Self {
-        let (build_id, path, copy_key) = Default::default();
-        Self { kind, build_id, path, copy_key, seen_ns: None }
+        let (build_id, path, copy_key, load) = Default::default();
+        Self { kind, build_id, path, copy_key, seen_ns: None, load }
     }
 }
 
