@@ -401,7 +401,7 @@ impl Invocation<'_> {
         }
         let preloaded = self.preload.as_ref().map(|preload| &preload.events);
         if preloaded.is_some_and(|events| events.id(PreloadedEvent::HeapSnapshot).is_some()) {
-            workload.take_snapshots();
+            workload.accept_snapshot_requests();
         }
         let recording = Recording {
             plan: self.plan.clone(),

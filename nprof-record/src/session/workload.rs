@@ -104,7 +104,7 @@ pub(crate) struct Workload {
     kind: WorkloadKind,
     stops: Cell<Stops>,
     /// True if SIGUSR1 requests a snapshot of the memory.
-    takes_snapshots: Cell<bool>,
+    accepts_snapshot_requests: Cell<bool>,
     /// True if it came since the last [`Self::take_snapshot_request`].
     snapshot_requested: Cell<bool>,
     /// True if SIGCONT came since the last [`Self::take_continued`].
@@ -133,7 +133,7 @@ impl Workload {
         Self {
             kind,
             stops: Cell::default(),
-            takes_snapshots: Cell::default(),
+            accepts_snapshot_requests: Cell::default(),
             snapshot_requested: Cell::default(),
             continued: Cell::default(),
         }
@@ -204,8 +204,8 @@ impl Workload {
     }
 
     /// Lets SIGUSR1 request snapshots of the memory. It is else a signal for the command.
-    pub(crate) fn take_snapshots(&self) {
-        self.takes_snapshots.set(true);
+    pub(crate) fn accept_snapshot_requests(&self) {
+        self.accepts_snapshot_requests.set(true);
     }
 
     /// Returns true if a snapshot of live blocks was requested since the last call.
@@ -242,7 +242,7 @@ impl Workload {
                 self.child().into_iter().for_each(Child::notice_end);
                 continue;
             }
-            if signal.number == libc::SIGUSR1 && self.takes_snapshots.get() {
+            if signal.number == libc::SIGUSR1 && self.accepts_snapshot_requests.get() {
                 self.snapshot_requested.set(true);
                 continue;
             }
