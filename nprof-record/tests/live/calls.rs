@@ -374,10 +374,16 @@ fn calls_and_stacks_of_functions_with_single_steps_are_right() {
 
 #[test]
 fn limit_is_lower_for_functions_with_single_steps() {
-    let recorded = record_stepped("calls-stepped-limit", "40000");
-    let Some((calls, _, messages)) = recorded else { return };
-    assert_eq!(calls.taken_off, ["slow"], "{messages}");
-    assert!(messages.contains(" calls per second with a single step; "), "{messages}");
+    // A program that a busy machine has kept from running catches up on its calls, at a higher rate.
+    for attempt in 1.. {
+        let recorded = record_stepped("calls-stepped-limit", "40000");
+        let Some((calls, _, messages)) = recorded else { return };
+        if calls.taken_off == ["slow"] {
+            assert!(messages.contains(" calls per second with a single step; "), "{messages}");
+            break;
+        }
+        assert!(attempt < 3, "{:?}: {messages}", calls.taken_off);
+    }
 }
 
 #[test]
