@@ -233,18 +233,21 @@ impl SourceSet {
         self.0.iter().map(|source| source.max_sleep()).min().unwrap_or(Duration::MAX)
     }
 
-    /// Hands over the records of all sources in the order of time: those that no older record can
-    /// follow, or all with `is_last`. Returns the most urgent records that stay.
-    pub(crate) fn drain(&mut self, handler: &mut dyn RecordHandler, is_last: bool) -> Backlog {
+    /// Hands over the records of all sources in the order of time: those that no older record can follow, or all
+    /// up to a time. Returns the most urgent records that stay.
+    pub(crate) fn drain(
+        &mut self,
+        handler: &mut dyn RecordHandler,
+        until_ns: Option<u64>,
+    ) -> Backlog {
         let now_ns = sys::monotonic_ns();
         for source in &mut self.0 {
             source.begin_drain(now_ns, handler);
         }
         // A source that is less far could still deliver an older record, so the slowest one decides. It may meet
         // an incomplete record in the drain.
-        let limit_ns = |sources: &Self| {
-            if is_last { u64::MAX } else { sources.settled_ns().unwrap_or(u64::MAX) }
-        };
+        let limit_ns =
+            |sources: &Self| until_ns.or_else(|| sources.settled_ns()).unwrap_or(u64::MAX);
         while let Some((number, until_ns)) = self.next_batch(limit_ns(self)) {
             self.0[number].drain(until_ns, handler);
         }
@@ -396,10 +399,10 @@ mod tests {
         };
         let mut sources = SourceSet(vec![source(&[9, 7, 2, 1]), source(&[]), source(&[6, 5, 3])]);
         let mut kept = Kept::default();
-        assert_eq!(sources.drain(&mut kept, false), Backlog::Samples);
+        assert_eq!(sources.drain(&mut kept, None), Backlog::Samples);
         assert_eq!(kept.0, [1, 2, 3, 5, 6, 7], "9 is not settled yet");
         assert_eq!(drains.get(), 3, "1 and 2, then 3 to 6, then 7");
-        assert_eq!(sources.drain(&mut kept, true), Backlog::Nothing);
+        assert_eq!(sources.drain(&mut kept, Some(u64::MAX)), Backlog::Nothing);
         assert_eq!(kept.0.last(), Some(&9));
     }
 }

@@ -5,6 +5,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rustc_hash::FxHashSet;
+
 use crate::convert::converter::{CommandExit, Converter, ONGOING_MIN_NS};
 use crate::image::kept_images::KeptSummary;
 use crate::perf::backlog::Backlog;
@@ -190,28 +192,28 @@ impl Recording {
     pub(crate) fn run(mut self) -> io::Result<Outcome> {
         let mut progress = self.begin();
         let reason = self.record(&mut progress)?;
-        self.await_last_switches();
+        // Before its exit record is handed over.
+        let exited = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
+        self.converter.exit =
+            exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
+        self.await_last_switches(&[]);
         self.end_sampling();
         let disabled_ns = sys::monotonic_ns();
         // Before the programs are detached and the rings are drained, which take time themselves.
         self.end_cpu_time(progress.cpu_time.as_mut());
         let sampled_ns = sys::monotonic_ns().saturating_sub(progress.begin_ns);
-        let traced = self.last_waits();
+        let traced = self.last_waits(disabled_ns);
         if let Some(calls) = &self.calls {
             calls.stop();
         }
         self.sources.disable();
-        let exited = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
-        self.converter.exit =
-            exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
-        self.sources.drain(&mut self.converter, true);
-        let waiting = match self.waits {
-            Some(WaitMeter::Switches(_)) => Some(self.switched_threads(disabled_ns, 0)),
-            _ => traced,
-        };
-        if let Some(threads) = waiting {
+        self.sources.drain(&mut self.converter, Some(u64::MAX));
+        if let Some(WaitMeter::Switches(_)) = self.waits {
+            let threads = self.switched_threads(disabled_ns, 0);
             self.converter.write_last_waits(&threads);
+            self.converter.write_last_times(&threads);
         }
+        self.converter.write_last_times(&traced);
         self.sources.report_remaining_lost(&mut self.converter);
         self.note_interval(&mut progress);
         self.converter.finish();
@@ -230,16 +232,19 @@ impl Recording {
 
     /// Waits until the threads that have exited by now have been switched out for the last time, when the BPF
     /// programs report their times: parents learn of an exit before that.
-    fn await_last_switches(&mut self) {
+    ///
+    /// Those of the `known` threads are not awaited.
+    fn await_last_switches(&mut self, known: &[WaitingThread]) {
         let Some(WaitMeter::Bpf(_)) = &self.waits else { return };
+        let known: FxHashSet<u32> = known.iter().map(|thread| thread.progress.tid).collect();
         let begin_ns = sys::monotonic_ns();
         while sys::monotonic_ns().saturating_sub(begin_ns) < LAST_SWITCHES_MAX_NS {
             // A recorder of real-time priority would keep them from their CPU.
             std::thread::sleep(LAST_SWITCHES_PAUSE);
-            self.sources.drain(&mut self.converter, false);
+            self.sources.drain(&mut self.converter, None);
             let has_all =
                 self.sources.settled_ns().is_some_and(|settled_ns| settled_ns >= begin_ns);
-            if has_all && !self.converter.awaits_times() {
+            if has_all && !self.converter.awaits_times(&known) {
                 break;
             }
         }
@@ -259,11 +264,18 @@ impl Recording {
         }
     }
 
-    /// Detaches the BPF programs that measure waiting. Returns the state of each thread at the end, with the
-    /// stacks of those that wait. None if no programs do, or the threads cannot be read.
-    fn last_waits(&self) -> Option<Vec<WaitingThread>> {
-        let Some(WaitMeter::Bpf(waits)) = &self.waits else { return None };
-        let threads = waits.ended().ok();
+    /// Writes the waits that went on at the end of sampling, at `end_ns`, and detaches the BPF programs that
+    /// measure waiting. Returns the state of each thread at the end; nothing if no programs measure it, or the
+    /// threads cannot be read.
+    fn last_waits(&mut self, end_ns: u64) -> Vec<WaitingThread> {
+        let Some(WaitMeter::Bpf(waits)) = &self.waits else { return Vec::new() };
+        let waits = waits.clone();
+        let threads = waits.ended().unwrap_or_default();
+        // Before later records end their threads and processes.
+        self.sources.drain(&mut self.converter, Some(end_ns));
+        self.converter.write_last_waits(&threads);
+        // Threads that ended meanwhile.
+        self.await_last_switches(&threads);
         waits.stop();
         threads
     }
@@ -363,7 +375,7 @@ impl Recording {
             if has_time && !wake.is_due && had_begun == progress.has_begun {
                 continue;
             }
-            let backlog = self.sources.drain(&mut self.converter, false);
+            let backlog = self.sources.drain(&mut self.converter, None);
             let ended = self.converter.take_ended();
             if let Some(cpu_time) = &mut progress.cpu_time {
                 cpu_time.note_records(ended);
@@ -478,7 +490,7 @@ impl Recording {
         let Self { sources, converter, existing_threads, .. } = self;
         // Records name orphans, too, but the last of them are not settled yet.
         let mut others = || {
-            sources.drain(converter, false);
+            sources.drain(converter, None);
             converter.threads()
         };
         if let Some(waits) = &self.waits {

@@ -578,7 +578,7 @@ fn stacks_with_callers_of_earlier_ones_are_right_after_epochs_and_new_mappings()
     }
 }
 
-/// A thread that waited when the programs were detached, and has run since.
+/// A thread that was about to run when its state was read.
 #[test]
 fn last_wait_without_stack_is_written_with_its_length() {
     let mut converter = converter();
@@ -596,7 +596,9 @@ fn last_wait_without_stack_is_written_with_its_length() {
     for (state, now_ns, weight) in [(preempted, 90_100, 90_000), (asleep, 100_100, 100_000)] {
         converter.sink.0.clear();
         let before = converter.sums[0].weight;
-        converter.write_last_waits(&[waits(state, now_ns)]);
+        let threads = [waits(state, now_ns)];
+        converter.write_last_waits(&threads);
+        converter.write_last_times(&threads);
         assert_eq!(converter.sums[0].weight - before, weight);
         assert!(
             converter.sink.0.iter().any(|line| line.starts_with("S1 ")),

@@ -4,6 +4,7 @@ use nprof_stream::{Change, ChangeKind, ExtrasBuilder, NodeId, Record, Sample, Ta
 use std::ops::Range;
 
 use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
+use rustc_hash::FxHashSet;
 
 use crate::arch::pt_regs;
 use crate::convert::converter::{Converter, ONGOING_MIN_NS};
@@ -251,9 +252,10 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// True if the times of a thread that has exited are still to come.
-    pub(crate) fn awaits_times(&self) -> bool {
-        self.waiting.as_ref().is_some_and(|state| !state.exited.is_empty())
+    /// True if the times of a thread that has exited are still to come, unless it is `known`.
+    pub(crate) fn awaits_times(&self, known: &FxHashSet<u32>) -> bool {
+        let mut exited = self.waiting.iter().flat_map(|state| state.exited.keys());
+        exited.any(|tid| !known.contains(tid))
     }
 
     /// Writes the times of a thread that has ended.
@@ -328,8 +330,8 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Writes the last parts of all waits that go on at the end of the recording, and then the times of
-    /// the threads that live. Both end at the same time for each thread, so that their sums agree.
+    /// Writes the last parts of all waits that go on at the end of the recording. They end when
+    /// [`Self::write_last_times`] does for their threads, so that the sums agree.
     pub(crate) fn write_last_waits(&mut self, threads: &[WaitingThread]) {
         for WaitingThread { progress: thread, stack } in threads {
             let Some((since_ns, wait_state)) = thread.wait() else { continue };
@@ -345,10 +347,17 @@ impl<S: Sink> Converter<S> {
                 }
             }
         }
+    }
+
+    /// Writes the times of the threads that lived at the end of the recording, after all records.
+    pub(crate) fn write_last_times(&mut self, threads: &[WaitingThread]) {
         for WaitingThread { progress: thread, .. } in threads {
+            let exited = self.waiting.as_ref().and_then(|state| state.exited.get(&thread.tid));
+            let exited = exited.copied();
             // A thread that waited all the time has no record: its task is defined with its last wait,
             // after the end of its times.
-            if let Some(task) = self.tree.task(thread.tid).map(|task| task.id) {
+            let living = self.tree.task(thread.tid).map(|task| task.id);
+            if let Some(task) = living.or(exited) {
                 self.write_times_of(task, thread.tid, &thread.times());
             }
         }
