@@ -78,6 +78,8 @@ pub(crate) struct Summary {
     pub(crate) missed: Missed,
     /// Threads of which the stacks may not be read while they wait.
     pub(crate) unread_stacks: usize,
+    /// The mean time in ns between two looks at waiting threads, if they were rare; else `None`.
+    pub(crate) rare_looks_ns: Option<u64>,
     /// Images of which the unwind tables were not read for want of descriptors.
     pub(crate) unread_images: usize,
     /// True if waiting was measured by records of context switches.
@@ -205,6 +207,14 @@ impl Summary {
                 "{} {have} no stacks of waits: their memory may not be read by this user; run as root, \
                  or set kernel.yama.ptrace_scope to 0, where that exists",
                 counted(self.unread_stacks as u64, "thread")
+            ));
+        }
+        if let Some(mean_ns) = self.rare_looks_ns {
+            warnings.push(format!(
+                "waiting threads were looked at each {} ms only, since there are many or the CPUs are busy: the \
+                 weights of shorter waits are imprecise, and margins of error too small; record fewer threads, or \
+                 run as root or with CAP_BPF and CAP_PERFMON, on Linux 6.16 or later",
+                mean_ns / 1_000_000
             ));
         }
         if self.unread_images > 0 {

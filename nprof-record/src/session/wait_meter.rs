@@ -80,6 +80,14 @@ impl WaitMeter {
         }
     }
 
+    /// Returns the mean time in ns between two looks at waiting threads, if it is much longer than requested.
+    pub(crate) fn rare_looks_ns(&self) -> Option<u64> {
+        match self {
+            Self::Bpf(_) | Self::Windows(_) => None,
+            Self::Switches(tracer) => tracer.borrow().rare_looks_ns(),
+        }
+    }
+
     /// Returns the number of threads of which the stacks may not be read.
     pub(crate) fn refused(&self) -> usize {
         match self {

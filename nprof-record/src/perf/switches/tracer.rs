@@ -40,12 +40,19 @@ const PEEKS_MAX: usize = 200;
 /// The stacks that wait for a drain, in bytes, from which no thread is peeked at.
 const STACKS_MAX_BYTES: usize = 16 << 20;
 
-/// The mean time to the next tick is at least this multiple of the CPU time that a tick took.
+/// The mean time to the next tick is at least this multiple of the CPU time that ticks take.
 const COST_TIMES: u64 = 20;
 
 /// The most by which the time between ticks grows while no thread blocks: it doubles each time. The
 /// ticks of idle programs then cost a quarter.
 const QUIET_TIMES_MAX: u64 = 4;
+
+/// The multiple of the requested time between two ticks from which on they are rare: twice the one of an idle
+/// program.
+const RARE_TIMES: u64 = 2 * QUIET_TIMES_MAX;
+
+/// The ticks of which the mean cost bounds the time to the next one, so that a single slow one does not.
+const COST_TICKS: u64 = 4;
 
 /// The longest mean time between two ticks.
 const GAP_MAX_NS: u64 = 1_000_000_000;
@@ -121,6 +128,11 @@ pub(crate) struct SwitchTracer {
     next_tick_ns: u64,
     /// The latest time for which it could have been chosen.
     latest_tick_ns: u64,
+    /// The number of ticks, and the time to the last one.
+    ticks: u64,
+    ticked_ns: u64,
+    /// The mean cost of the last ticks, in ns.
+    cost_ns: u64,
     /// The factor of the time between ticks while no thread blocks.
     quiet_times: u64,
     /// Sorted at the start of a drain; those before `handed` were handed over in this drain.
@@ -166,6 +178,9 @@ impl SwitchTracer {
             blocked: FxHashMap::default(),
             next_tick_ns: u64::MAX,
             latest_tick_ns: u64::MAX,
+            ticks: 0,
+            ticked_ns: 0,
+            cost_ns: 0,
             quiet_times: 1,
             queue: Vec::new(),
             stack_bytes: 0,
@@ -252,6 +267,8 @@ impl SwitchTracer {
     fn add_tick(&mut self, time_ns: u64) {
         let late_ns = time_ns.saturating_sub(self.next_tick_ns);
         let latest_ns = self.latest_tick_ns.saturating_add(late_ns);
+        self.ticks += 1;
+        self.ticked_ns = time_ns.saturating_sub(self.begin_ns);
         let content = Content::Tick(Tick { time_ns, latest_ns });
         self.queue.push(Queued { id: SampleId::at(time_ns, None), content });
     }
@@ -280,6 +297,7 @@ impl SwitchTracer {
     /// Looks at the threads that are blocked at the end, and disables the events.
     pub(crate) fn stop(&mut self) {
         if self.begin_ns <= sys::monotonic_ns() {
+            self.ticked_ns = sys::monotonic_ns().saturating_sub(self.begin_ns);
             // All of them: the waits that go on are written now.
             self.look_before(sys::monotonic_ns(), usize::MAX);
         }
@@ -288,6 +306,12 @@ impl SwitchTracer {
             let _ = sys::disable(event);
         }
         self.next_tick_ns = u64::MAX;
+    }
+
+    /// Returns the mean time in ns between two ticks, if it is much longer than requested.
+    pub(crate) fn rare_looks_ns(&self) -> Option<u64> {
+        let mean_ns = self.ticked_ns / self.ticks.max(1);
+        Some(mean_ns).filter(|mean_ns| *mean_ns > RARE_TIMES * self.gap_ns)
     }
 
     /// Returns the time until the next tick.
@@ -305,10 +329,12 @@ impl SwitchTracer {
         self.add_tick(begin_ns);
         let is_quiet = !self.look_before(begin_ns, PEEKS_MAX);
         self.quiet_times = if is_quiet { (2 * self.quiet_times).min(QUIET_TIMES_MAX) } else { 1 };
-        let cost_ns = sys::thread_cpu_ns().saturating_sub(used_ns).saturating_mul(COST_TIMES);
+        let cost_ns = sys::thread_cpu_ns().saturating_sub(used_ns);
+        self.cost_ns = ((COST_TICKS - 1) * self.cost_ns + cost_ns) / COST_TICKS;
         // Any time up to twice the mean is as likely, or the waits that the next tick can fall into would depend
         // on where this one was. The low bits of the clock are as good as random.
-        let mean_ns = self.gap_ns.saturating_mul(self.quiet_times).max(cost_ns);
+        let gap_ns = self.gap_ns.saturating_mul(self.quiet_times);
+        let mean_ns = gap_ns.max(self.cost_ns.saturating_mul(COST_TIMES));
         let latest_ns = 2 * mean_ns.min(GAP_MAX_NS);
         let random = begin_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         self.next_tick_ns = begin_ns + ((random * latest_ns) >> 32);

@@ -65,6 +65,7 @@ impl Recording {
         let task_ns = used_ns.map(|used_ns| exact_ns.unwrap_or(used_ns));
         let unread_images = converter.images_without_descriptors();
         let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
+        let rare_looks_ns = waits.as_ref().and_then(WaitMeter::rare_looks_ns);
         let [missed_routines, unreadable] =
             calls.as_ref().map_or([0; 2], |tracer| tracer.missed_counts());
         let calls = calls.zip(converter.calls()).map(|(tracer, state)| CallSummary {
@@ -123,6 +124,7 @@ impl Recording {
             preloaded,
             missed: missed.unwrap_or_default(),
             unread_stacks,
+            rare_looks_ns,
             unread_images,
             waits_by_switches: plan.waits_by_switches,
             has_wait_windows: plan.wait_windows.is_some(),

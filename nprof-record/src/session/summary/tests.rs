@@ -284,6 +284,7 @@ fn lost_records_of_processes_propose_no_option_for_samples() {
 fn one_of_a_kind_is_singular() {
     let one = Summary { sideband_lost: 1, unreadable: 1, unmeasured: 1, late: 1, ..summary() };
     let one = Summary { unread_stacks: 1, unread_images: 1, ..one };
+    let one = Summary { rare_looks_ns: Some(170_500_000), ..one };
     let one =
         Summary { samples: 1, compat: CompatSamples { samples: 1, comm: b"old".to_vec() }, ..one };
     let text = format!("{} {}", one.warnings().join(" "), one.line());
@@ -292,6 +293,7 @@ fn one_of_a_kind_is_singular() {
         "1 sample of other users' processes has no callers",
         "1 thread was not measured",
         "1 thread has no stacks of waits",
+        "looked at each 170 ms only",
         "too many open files: 1 file of code could not be opened",
         "not unwound: 1 sample without callers",
         "1 sample, 0 lost",
