@@ -386,7 +386,7 @@ fn file_of_the_host_is_not_that_of_a_chroot() {
         )
     };
     for (file, name, times) in [("inside.c", "inside", 1), ("outside.c", "outside", 100)] {
-        shell.write(file, &source(name, times));
+        shell.write(file, source(name, times));
         // As an image of it has no build ID, only its path names it.
         shell.run(&format!("gcc -O1 -static -Wl,--build-id=none -o {name} {file}")).quiet();
     }
