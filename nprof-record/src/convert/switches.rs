@@ -45,11 +45,11 @@ pub(crate) struct EndedWait {
     pub(crate) is_preempted: bool,
 }
 
-/// The time that a wait stands for.
+/// The time that a wait represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Represented {
     pub(crate) length_ns: u64,
-    /// True if it was hit by chance, and stands for others, too.
+    /// True if it was hit by chance, and represents others, too.
     pub(crate) is_by_chance: bool,
 }
 

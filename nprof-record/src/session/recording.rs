@@ -274,7 +274,7 @@ impl Recording {
         // Before later records end their threads and processes.
         self.sources.drain(&mut self.converter, Some(end_ns));
         self.converter.write_last_waits(&threads);
-        // Threads that ended meanwhile.
+        // Threads that have ended since then.
         self.await_last_switches(&threads);
         waits.stop();
         threads

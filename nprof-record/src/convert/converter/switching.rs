@@ -114,7 +114,7 @@ impl<S: Sink> Converter<S> {
             switches.represented(id.tid, wait.since_ns, wait.until_ns)
         };
         let mut weight = represented.and_then(|it| event.choose(it.length_ns, &mut state.random));
-        // However long it is, what it stands for is one observation.
+        // It is one observation, also if it represents several periods.
         if let (Some((_, count)), Some(Represented { is_by_chance: true, .. })) =
             (&mut weight, represented)
         {
