@@ -377,6 +377,13 @@ pub(crate) fn run_ns(tid: u32) -> Option<u64> {
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
+/// Returns the number of times that a thread was switched in. None if it has exited, or without
+/// CONFIG_SCHED_INFO.
+pub(crate) fn arrivals(tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    text.split_ascii_whitespace().nth(2)?.parse().ok()
+}
+
 /// Reads the line of a thread. None if it has exited.
 fn thread_stat(tid: u32, line: &mut [u8]) -> Option<&[u8]> {
     // For /proc/TID/stat the kernel would add up the times of all threads of the process.

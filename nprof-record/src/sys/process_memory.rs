@@ -59,6 +59,39 @@ impl PresentPages {
         (bytes, lengths)
     }
 
+    /// Reads the present pages of a range by a thread of the process. Returns the bytes, one part after the other,
+    /// and the parts: addresses with lengths.
+    pub(crate) fn read_present(
+        &self,
+        tid: u32,
+        address: u64,
+        length: usize,
+    ) -> (Vec<u8>, Vec<(u64, usize)>) {
+        let end = address.saturating_add(length as u64);
+        let pages = self.0.as_ref().and_then(|list| presence(list, address, length));
+        let pages = pages.unwrap_or_default();
+        let page = super::page_size() as u64;
+        let (mut parts, mut at): (Vec<(u64, usize)>, u64) = (Vec::new(), address);
+        for run in pages.chunk_by(|one, other| one == other) {
+            let next = (at / page + run.len() as u64).saturating_mul(page).min(end);
+            if run[0] {
+                parts.push((at, (next - at) as usize));
+            }
+            at = next;
+        }
+        let mut bytes = vec![0; parts.iter().map(|&(_, length)| length).sum()];
+        let (iov_base, iov_len) = (bytes.as_mut_ptr().cast(), bytes.len());
+        // SAFETY: the memory is that of `bytes`, to which nothing else refers.
+        bytes.truncate(unsafe { read_parts(tid, &parts, libc::iovec { iov_base, iov_len }) });
+        let mut left = bytes.len();
+        parts.retain(|&(_, length)| {
+            let is_read = length <= left;
+            left = left.saturating_sub(length);
+            is_read
+        });
+        (bytes, parts)
+    }
+
     /// Reads at most `limit` bytes into `bytes`, which is reused, in parts: most stacks end in the first one.
     pub(crate) fn read_stack<'a>(
         &self,
@@ -135,9 +168,19 @@ unsafe fn read_parts(pid: u32, parts: &[(u64, usize)], local: libc::iovec) -> us
     usize::try_from(read).unwrap_or(0)
 }
 
-/// Returns how many of the `length` bytes from `address` are in memory, by /proc/PID/pagemap
-/// (Documentation/admin-guide/mm/pagemap.rst). None if it cannot be read.
+/// Returns how many of the `length` bytes from `address` are in memory, up to the first absent page. None if it
+/// cannot be read.
 fn present(list: &File, address: u64, length: usize) -> Option<usize> {
+    let page = super::page_size() as u64;
+    let pages = presence(list, address, length)?;
+    let count = pages.iter().take_while(|&&is_present| is_present).count() as u64;
+    let bytes = (count * page).saturating_sub(address % page);
+    Some(usize::try_from(bytes).ok()?.min(length))
+}
+
+/// Returns whether each page of the `length` bytes from `address` is in memory, by /proc/PID/pagemap
+/// (Documentation/admin-guide/mm/pagemap.rst). None if it cannot be read.
+fn presence(list: &File, address: u64, length: usize) -> Option<Vec<bool>> {
     const PRESENT: u64 = 1 << 63;
     const ENTRY: usize = size_of::<u64>();
     let page = super::page_size() as u64;
@@ -145,12 +188,8 @@ fn present(list: &File, address: u64, length: usize) -> Option<usize> {
     let pages = usize::try_from(last / page - address / page + 1).ok()?;
     let mut entries = vec![0; pages.checked_mul(ENTRY)?];
     let read = list.read_at(&mut entries, address / page * ENTRY as u64).ok()?;
-    let is_present = |entry: &&[u8]| {
-        entry.first_chunk().is_some_and(|&entry| u64::from_ne_bytes(entry) & PRESENT != 0)
-    };
-    let count = entries[..read].chunks_exact(ENTRY).take_while(is_present).count() as u64;
-    let bytes = (count * page).saturating_sub(address % page);
-    Some(usize::try_from(bytes).ok()?.min(length))
+    let is_present = |entry: &[u8; ENTRY]| u64::from_ne_bytes(*entry) & PRESENT != 0;
+    Some(entries[..read].as_chunks().0.iter().map(is_present).collect())
 }
 
 #[cfg(test)]
@@ -197,6 +236,12 @@ mod tests {
         let of_no_process = pages.read_each(u32::MAX >> 1, &[address], 7);
         assert_eq!(of_no_process, (Vec::new(), vec![0]));
         assert_eq!(PresentPages::default().read_each(own, &[address], 7).1, [0]);
+        let fourth = address + 3 * page as u64;
+        let (read, parts) = pages.read_present(own, address + 5, 4 * page - 6);
+        assert_eq!(parts, [(address + 5, 2 * page - 5), (fourth, page - 1)]);
+        assert_eq!((read.len(), read[page - 5], read[2 * page - 5]), (3 * page - 6, 2, 3));
+        assert_eq!(pages.read_present(own, absent, page), (Vec::new(), Vec::new()));
+        assert_eq!(pages.read_present(own, u64::MAX - 3, 9), (Vec::new(), Vec::new()));
         // One that is not in memory any more ends the read.
         let parts = [(address, 3), (0, 3), (second, 3)];
         let mut some = [9_u8; 9];

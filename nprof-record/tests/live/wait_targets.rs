@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
-use std::process::{Child, Command, Output};
+use std::io::{Read, Write};
+use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
+
+use nprof_stream::Mark;
 
 use crate::support::{
     ControlGroup, Directory, copy_recorder, is_refused, record, stderr, wait_until_asleep,
@@ -127,6 +129,57 @@ fn threads_created_before_the_end_of_a_delay_have_times() {
             break;
         }
         assert!(attempt < 3, "{} threads have no times, {} have", missed.len(), measured.len());
+    }
+}
+
+/// A function with an array of which all pages but the first and the last are absent waits for ever.
+const SPARSE: &str = r#"
+#include <unistd.h>
+static volatile int waits = 1;
+static void __attribute__((noinline)) inner(void) {
+    write(1, "\n", 1);
+    while (waits) pause();
+}
+static int __attribute__((noinline)) sparse(void) {
+    volatile char array[300000];
+    array[0] = array[299999] = 1;
+    inner();
+    return array[0] + array[299999];
+}
+int __attribute__((noinline)) outer(void) {
+    return sparse() + 1;
+}
+int main(void) {
+    alarm(60);
+    return outer();
+}
+"#;
+
+#[test]
+fn callers_beyond_absent_pages_of_a_waiting_thread_are_known() {
+    let directory = Rc::new(Directory::new("waits-sparse"));
+    let flags = ["-O1", "-fno-optimize-sibling-calls"];
+    let Some(program) = directory.compile("gcc", SPARSE, &flags) else { return };
+    let started = Command::new(program).stdout(Stdio::piped()).spawn();
+    let mut running = Sleeper(started.expect("it has been compiled"));
+    let output = running.0.stdout.as_mut().expect("a pipe");
+    output.read_exact(&mut [0]).expect("it says that it waits");
+    let (file, pid) = (directory.path("out"), running.pid().to_string());
+    for duration in ["0.3", "2.2"] {
+        let output = record(&["-e", "blocked", "-d", duration, "-p", &pid, "-o", &file]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let recording = Recording::of_output(&directory, "out", output);
+        if recording.is_by_switches() {
+            return eprintln!("SKIPPED: no BPF programs measure waiting");
+        }
+        let names = recording.names();
+        let stacks: Vec<_> = recording.waits().map(|wait| (wait.mark, names.calls(wait))).collect();
+        assert!(!stacks.is_empty());
+        for (mark, calls) in &stacks {
+            let own = ["main", "outer", "sparse", "inner"];
+            assert!(own.iter().all(|name| calls.contains(name)), "{duration}: {mark:?} {calls:?}");
+            assert_eq!(*mark, Mark::None, "{duration}: {calls:?}");
+        }
     }
 }
 

@@ -54,7 +54,19 @@ impl<S: Sink> Converter<S> {
         sample: &record::Sample<'_>,
         sampled_ns: u64,
     ) -> Option<(TaskId, NodeId)> {
-        let (mut task, process) = match self.tree.settled(sample_id.tid) {
+        let (task, mark) = self.resolve(sample_id, sample, sampled_ns)?;
+        Some(self.define_resolved(sample_id, task, mark))
+    }
+
+    /// Resolves the stack of a sample, which is CPU time of its process. Returns its task, and the reason why the
+    /// stack is incomplete. None if it is not of a task of the tree.
+    pub(super) fn resolve(
+        &mut self,
+        sample_id: SampleId,
+        sample: &record::Sample<'_>,
+        sampled_ns: u64,
+    ) -> Option<(TaskId, Mark)> {
+        let (task, process) = match self.tree.settled(sample_id.tid) {
             Some(settled) => settled,
             None => {
                 self.settle(sample_id, sample.stack.in_kernel)?;
@@ -70,6 +82,16 @@ impl<S: Sink> Converter<S> {
             mark = self.resolver.resolve(process, sample_id, sample);
         }
         self.counts.unreadable += u64::from(is_unreadable && mark == Mark::Unmapped);
+        Some((task, mark))
+    }
+
+    /// Returns the task and the node of the stack that was resolved last, after defining all that they need.
+    pub(super) fn define_resolved(
+        &mut self,
+        sample_id: SampleId,
+        mut task: TaskId,
+        mark: Mark,
+    ) -> (TaskId, NodeId) {
         if mark != Mark::None {
             *self.counts.incomplete.entry(mark).or_default() += 1;
         }
@@ -85,8 +107,7 @@ impl<S: Sink> Converter<S> {
             self.begin_epoch();
             task = self.tree.task(sample_id.tid).map_or(TaskId::NONE, |task| task.id);
         }
-        let node = self.resolver.node(&self.tree, &mut self.sink);
-        Some((task, node))
+        (task, self.resolver.node(&self.tree, &mut self.sink))
     }
 
     /// Finds out what a sample of a task needs: adds the task if it is new to the tree, and reads the

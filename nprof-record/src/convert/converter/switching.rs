@@ -147,7 +147,7 @@ impl<S: Sink> Converter<S> {
         switches.set_state(id.tid, peek.state);
         let Some(pid) = self.tree.task(id.tid).map(|task| task.pid) else { return };
         let id = SampleId { pid, ..id };
-        let (node, place) = self.locate_stack(id, peek.state, &peek.capture, &peek.stack);
+        let (node, place) = self.locate_stack(id, peek.state, &peek.capture, &peek.stack, None);
         let object = waiting::object(id, place, peek.file, &self.sockets);
         let Some(state) = &mut self.waiting else { return };
         state.note_place(place, id.time);

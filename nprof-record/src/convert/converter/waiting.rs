@@ -1,8 +1,9 @@
 //! Writes waits: those that have ended, the parts of those that go on, and the times of threads.
 
-use nprof_stream::{Change, ChangeKind, ExtrasBuilder, NodeId, Record, Sample, TaskId};
+use nprof_stream::{Change, ChangeKind, ExtrasBuilder, Mark, NodeId, Record, Sample, TaskId};
 use std::ops::Range;
 
+use nprof_unwind::unwind::stack_copy::StackSegments;
 use nprof_unwind::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 use rustc_hash::FxHashSet;
 
@@ -13,13 +14,14 @@ use crate::convert::waits::{
     self, OngoingWait, WaitEvent, WaitObject, WaitState, Weight, WrittenWake,
 };
 use crate::os::descriptor_link::{FileId, link_of};
+use crate::os::procfs;
 use crate::os::sockets::SocketNames;
 use crate::perf::record::{self, SampleId};
 use crate::perf::waits::data::{
     self as perf, COMPAT_CALL, Capture, NoteContent, Progress, STACK_BYTES, ThreadNote,
     ThreadTimes, Wait, WaitPlace, WaitingThread, Wake,
 };
-use crate::perf::waits::stack_reader::StackReader;
+use crate::perf::waits::stack_reader::{self, StackReader};
 use crate::sys;
 
 /// The most parts of waits that are written in a second. A part takes about 30 bytes: the stream of a
@@ -241,7 +243,7 @@ impl<S: Sink> Converter<S> {
             let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(end_ns, None) };
             // The kernel reports no stack of a thread that has been woken by now.
             let located = thread.capture.as_ref().map(|capture| {
-                let (node, place) = self.locate_stack(id, at, capture, stack);
+                let (node, place) = self.locate_stack(id, at, capture, stack, Some(thread));
                 (node, Some(place), object(id, place, None, &self.sockets))
             });
             let (node, place, object) = located.unwrap_or((NodeId::NONE, None, Vec::new()));
@@ -401,7 +403,7 @@ impl<S: Sink> Converter<S> {
     ) {
         let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(until_ns, None) };
         if let Some(capture) = &thread.capture {
-            let (node, place) = self.locate_stack(id, wait_state, capture, stack);
+            let (node, place) = self.locate_stack(id, wait_state, capture, stack, Some(thread));
             let object = object(id, place, None, &self.sockets);
             let (node, capture, place) = (Some(node), capture.clone(), Some(place));
             let wait = OngoingWait { since_ns, until_ns: since_ns, node, capture, place, object };
@@ -456,7 +458,7 @@ impl<S: Sink> Converter<S> {
         let state = thread.wait().map(|(_, state)| state).unwrap_or_default();
         let mut stacks = StackReader::default();
         let (node, _) =
-            self.locate_stack(id, state, &capture, stacks.read(id.pid, id.tid, &capture));
+            self.locate_stack(id, state, &capture, stacks.read(id.pid, id.tid, &capture), None);
         let ongoing = self.waiting.as_mut().and_then(|state| state.ongoing.get_mut(&id.tid));
         if let Some(ongoing) = ongoing {
             ongoing.node = Some(node);
@@ -464,13 +466,14 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Returns the node and the place of a thread that waits, from its captured registers and its
-    /// stack.
+    /// stack. The rest of a stack with absent pages is read from the `thread` if it has not run since.
     pub(super) fn locate_stack(
         &mut self,
         id: SampleId,
         state: perf::WaitState,
         capture: &Capture,
         stack: &[u8],
+        thread: Option<&Progress>,
     ) -> (NodeId, WaitPlace) {
         let registers = pt_regs::sampled(&capture.registers);
         let word = |at: u32| {
@@ -507,9 +510,25 @@ impl<S: Sink> Converter<S> {
         };
         let user_ip = in_user.map_or(0, |ip| u64::from_le_bytes(*ip));
         let stack = StackInput { ip: ip.unwrap_or(user_ip), in_kernel: ip.is_some(), kernel, user };
-        let sample = record::Sample { stack, ..record::Sample::default() };
-        let node = self.locate(id, &sample).map_or(NodeId::NONE, |(_, node)| node);
-        (node, place)
+        let mut sample = record::Sample { stack, ..record::Sample::default() };
+        let Some((task, mut mark)) = self.resolve(id, &sample, 0) else {
+            return (NodeId::NONE, place);
+        };
+        let is_absent = mark == Mark::PageAbsent;
+        let (bytes, places) = match thread.filter(|_| is_absent) {
+            Some(thread) => {
+                let beyond = stack_reader::read_beyond(thread.tid, capture, copied.bytes.len());
+                let has_run = procfs::arrivals(thread.tid) != Some(thread.arrivals);
+                if has_run { Default::default() } else { beyond }
+            }
+            None => Default::default(),
+        };
+        if !places.is_empty() {
+            let segments = StackSegments { bytes: &bytes, places: &places, gap: (0, 0) };
+            sample.stack.user = UserStack::Copied(CopiedStack { segments, ..copied });
+            mark = self.resolve(id, &sample, 0).map_or(mark, |(_, mark)| mark);
+        }
+        (self.define_resolved(id, task, mark).1, place)
     }
 }
 

@@ -297,7 +297,7 @@ pub(crate) struct Progress {
     /// The kernel's account of its waits for a CPU.
     run_delay_ns: u64,
     /// The number of times that it was switched in; 0 if it is unknown.
-    arrivals: u64,
+    pub(crate) arrivals: u64,
     thread: MeasuredThread,
     /// Its state now.
     state: WaitState,

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use nprof_unwind::unwind::stack_copy::Segment;
 use nprof_unwind::unwind::stack_input::{CopiedStack, Words};
 
 use crate::arch::pt_regs;
@@ -93,6 +94,23 @@ impl StackReader {
         (self.pid, self.opened_by) = (pid, tid);
         self.pages = PresentPages::open(tid);
     }
+}
+
+/// Reads the part of a thread's stack beyond its first `length` bytes, at which a page is absent. Returns the
+/// bytes, and the segments without absent pages; nothing if the thread has no stack.
+pub(crate) fn read_beyond(tid: u32, capture: &Capture, length: usize) -> (Vec<u8>, Vec<Segment>) {
+    let start = pointer(capture).and_then(|pointer| pointer.checked_add(length as u64));
+    let (Some(start), Some(limit)) = (start, STACK_BYTES.checked_sub(length)) else {
+        return Default::default();
+    };
+    let (bytes, parts) = PresentPages::open(tid).read_present(tid, start, limit);
+    let mut position = 0;
+    let segment = |(address, length): (u64, usize)| {
+        let segment = Segment { address, position, length };
+        position += length;
+        segment
+    };
+    (bytes, parts.into_iter().map(segment).collect())
 }
 
 /// Returns the stack pointer of a thread. None if it has none.
