@@ -183,7 +183,6 @@ impl<W: SharedArray> CopyHints<W> {
             (true, CopyNeed::TooMuch(left @ 1..)) => CopyNeed::TooMuch(left - 1),
             // Nothing was copied: the ring had no room, which proves nothing.
             (true, CopyNeed::Unknown | CopyNeed::Everything(_)) if id == 0 => before,
-            (true, CopyNeed::Range(known)) if id == 0 && known.end > read_range.end => before,
             (true, CopyNeed::Unknown) => CopyNeed::Everything(EVERYTHING_SAMPLES),
             (true, CopyNeed::Everything(left @ 1..)) => CopyNeed::Everything(left - 1),
             (true, CopyNeed::Everything(0)) => CopyNeed::TooMuch(RETRY_SAMPLES),
