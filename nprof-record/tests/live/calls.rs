@@ -359,17 +359,23 @@ fn record_stepped(name: &str, limit: &str) -> Option<(Calls, String, String)> {
 
 #[test]
 fn calls_and_stacks_of_functions_with_single_steps_are_right() {
-    let recorded = record_stepped("calls-stepped", "1000000000");
-    let Some((calls, printed, messages)) = recorded else { return };
-    let expected: u64 = printed.trim().parse().expect("a number");
-    assert_eq!((calls.of("slow"), calls.of("fast")), (expected, expected), "{messages}");
-    // A quarter of the time is that of steps, of instructions that are elsewhere then.
-    assert!(messages.contains(", 0 incomplete"), "{messages}");
-    let costs = messages.split_once("counting takes ").expect("the cost").1;
-    let (usual, slow) = costs.split_once(" ns of CPU time for each, ").expect("two costs");
-    let (slow, _) = slow.split_once(" ns for those of 1 function").expect("the second");
-    let [usual, slow] = [usual, slow].map(|ns| ns.parse::<u64>().expect("a number"));
-    assert!(0 < usual && usual < slow, "{messages}");
+    // On a busy machine, the costs may be measured wrong.
+    for attempt in 1.. {
+        let recorded = record_stepped("calls-stepped", "1000000000");
+        let Some((calls, printed, messages)) = recorded else { return };
+        let expected: u64 = printed.trim().parse().expect("a number");
+        assert_eq!((calls.of("slow"), calls.of("fast")), (expected, expected), "{messages}");
+        // A quarter of the time is that of steps, of instructions that are elsewhere then.
+        assert!(messages.contains(", 0 incomplete"), "{messages}");
+        let costs = messages.split_once("counting takes ").expect("the cost").1;
+        let (usual, slow) = costs.split_once(" ns of CPU time for each, ").expect("two costs");
+        let (slow, _) = slow.split_once(" ns for those of 1 function").expect("the second");
+        let [usual, slow] = [usual, slow].map(|ns| ns.parse::<u64>().expect("a number"));
+        if 0 < usual && usual < slow {
+            break;
+        }
+        assert!(attempt < 3, "{messages}");
+    }
 }
 
 #[test]
