@@ -310,9 +310,7 @@ pub(super) unsafe extern "C" fn recvmsg(
         let result = next(socket, message, flags);
         if result >= 0 && process::records_descriptors() {
             let [.., control, bytes, _] = *message.cast::<[usize; 7]>();
-            for_each_received(control, bytes, |descriptor| {
-                opened(descriptor, Origin::Received, core::ptr::null(), registers);
-            });
+            received(control, bytes, registers);
         }
         result
     }
@@ -334,17 +332,15 @@ pub(super) unsafe extern "C" fn recvmmsg(
         if result > 0 && process::records_descriptors() {
             for index in 0..result as usize {
                 let [.., control, bytes, _, _] = *messages.cast::<[usize; 8]>().add(index);
-                for_each_received(control, bytes, |descriptor| {
-                    opened(descriptor, Origin::Received, core::ptr::null(), registers);
-                });
+                received(control, bytes, registers);
             }
         }
         result
     }
 }
 
-/// Calls a function for each descriptor in the control messages at an address.
-unsafe fn for_each_received(control: usize, bytes: usize, mut call: impl FnMut(c_int)) {
+/// Records each descriptor in the control messages at an address.
+unsafe fn received(control: usize, bytes: usize, registers: &Registers) {
     const HEADER_BYTES: usize = 16;
     const SOCKET_RIGHTS: [c_int; 2] = [1, 1];
     let (mut start, end) = (control, control.wrapping_add(bytes));
@@ -357,7 +353,8 @@ unsafe fn for_each_received(control: usize, bytes: usize, mut call: impl FnMut(c
             }
             if *((start + 8) as *const [c_int; 2]) == SOCKET_RIGHTS {
                 for offset in (HEADER_BYTES..length & !3).step_by(4) {
-                    call(*((start + offset) as *const c_int));
+                    let descriptor = *((start + offset) as *const c_int);
+                    opened(descriptor, Origin::Received, core::ptr::null(), registers);
                 }
             }
             start += length.next_multiple_of(8);
