@@ -373,15 +373,19 @@ pub(crate) fn state_letter(tid: u32) -> Option<u8> {
 /// Returns the CPU time of a thread in ns, up to its last switch or tick. None if it has exited, or without
 /// CONFIG_SCHED_INFO.
 pub(crate) fn run_ns(tid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
-    text.split_ascii_whitespace().next()?.parse().ok()
+    schedstat(tid, 0)
 }
 
 /// Returns the number of times that a thread was switched in. None if it has exited, or without
 /// CONFIG_SCHED_INFO.
 pub(crate) fn arrivals(tid: u32) -> Option<u64> {
+    schedstat(tid, 2)
+}
+
+/// Returns a number of /proc/TID/schedstat.
+fn schedstat(tid: u32, index: usize) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
-    text.split_ascii_whitespace().nth(2)?.parse().ok()
+    text.split_ascii_whitespace().nth(index)?.parse().ok()
 }
 
 /// Reads the line of a thread. None if it has exited.

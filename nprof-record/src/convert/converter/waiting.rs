@@ -354,12 +354,11 @@ impl<S: Sink> Converter<S> {
     /// Writes the times of the threads that lived at the end of the recording, after all records.
     pub(crate) fn write_last_times(&mut self, threads: &[WaitingThread]) {
         for WaitingThread { progress: thread, .. } in threads {
-            let exited = self.waiting.as_ref().and_then(|state| state.exited.get(&thread.tid));
-            let exited = exited.copied();
             // A thread that waited all the time has no record: its task is defined with its last wait,
             // after the end of its times.
             let living = self.tree.task(thread.tid).map(|task| task.id);
-            if let Some(task) = living.or(exited) {
+            let exited = || self.waiting.as_ref()?.exited.get(&thread.tid).copied();
+            if let Some(task) = living.or_else(exited) {
                 self.write_times_of(task, thread.tid, &thread.times());
             }
         }
@@ -514,15 +513,11 @@ impl<S: Sink> Converter<S> {
         let Some((task, mut mark)) = self.resolve(id, &sample, 0) else {
             return (NodeId::NONE, place);
         };
-        let is_absent = mark == Mark::PageAbsent;
-        let (bytes, places) = match thread.filter(|_| is_absent) {
-            Some(thread) => {
-                let beyond = stack_reader::read_beyond(thread.tid, capture, copied.bytes.len());
-                let has_run = procfs::arrivals(thread.tid) != Some(thread.arrivals);
-                if has_run { Default::default() } else { beyond }
-            }
-            None => Default::default(),
-        };
+        let beyond = thread.filter(|_| mark == Mark::PageAbsent).and_then(|thread| {
+            let beyond = stack_reader::read_beyond(thread.tid, capture, copied.bytes.len());
+            (procfs::arrivals(thread.tid) == Some(thread.arrivals)).then_some(beyond)
+        });
+        let (bytes, places) = beyond.unwrap_or_default();
         if !places.is_empty() {
             let segments = StackSegments { bytes: &bytes, places: &places, gap: (0, 0) };
             sample.stack.user = UserStack::Copied(CopiedStack { segments, ..copied });

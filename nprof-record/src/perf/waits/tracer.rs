@@ -343,12 +343,7 @@ impl WaitTracer {
         self.capture_from(0)?;
         let waiting = StackReader::default().with_stacks(self.progress()?);
         self.capture_from(u64::MAX)?;
-        let ended = Progress::read_all(&self.visit(Visit::Ends)?).into_iter();
-        let stack = StackBytes::default;
-        let mut ended: Vec<_> =
-            ended.map(|progress| WaitingThread { progress, stack: stack() }).collect();
-        keep_stacks(waiting, &mut ended);
-        Ok(ended)
+        Ok(keep_stacks(waiting, Progress::read_all(&self.visit(Visit::Ends)?)))
     }
 
     /// Detaches the programs: the state of each thread stays as it is.
@@ -501,17 +496,17 @@ fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
     BpfObject::read(OBJECT, &constants, &entries, types)
 }
 
-/// Gives the stacks of threads to their later states, unless they have run since.
-fn keep_stacks(earlier: Vec<WaitingThread>, later: &mut [WaitingThread]) {
-    let earlier = earlier.into_iter().filter(|thread| thread.progress.capture.is_some());
+/// Returns the later states of threads, with their earlier stacks unless they have run since.
+fn keep_stacks(earlier: Vec<WaitingThread>, later: Vec<Progress>) -> Vec<WaitingThread> {
     let mut earlier: FxHashMap<u32, WaitingThread> =
-        earlier.map(|thread| (thread.progress.tid, thread)).collect();
-    for thread in later {
-        let stack = earlier.remove(&thread.progress.tid);
-        if let Some(it) = stack.filter(|it| !thread.progress.has_run_since(&it.progress)) {
-            (thread.progress.capture, thread.stack) = (it.progress.capture, it.stack);
-        }
-    }
+        earlier.into_iter().map(|thread| (thread.progress.tid, thread)).collect();
+    let with_stack = |mut progress: Progress| {
+        let kept = earlier.remove(&progress.tid).filter(|it| !progress.has_run_since(&it.progress));
+        let (capture, stack) = kept.map(|it| (it.progress.capture, it.stack)).unwrap_or_default();
+        progress.capture = capture;
+        WaitingThread { progress, stack }
+    };
+    later.into_iter().map(with_stack).collect()
 }
 
 /// Attaches a program, with the remedy if that fails.
