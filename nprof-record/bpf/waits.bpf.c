@@ -683,7 +683,10 @@ __attribute__((noinline)) int account(struct bpf_raw_tracepoint_args *ctx, struc
 			forget(switched->tid);
 		return 0;
 	}
-	total = difference(switched->now, thread->since);
+	// As in `on_switched_in`.
+	if (switched->now < thread->since)
+		switched->now = thread->since;
+	total = switched->now - thread->since;
 	if (thread->phase != RUNS) {
 		// The first part of its life, or of the recording, of which no switch was seen.
 		waited = min(difference(switched->run_delay, thread->run_delay), total);
@@ -827,6 +830,10 @@ int on_switched_in(u64 *ctx)
 	// virtual machine was seen to run no program at switches from threads of its supervisor.
 	if (wait.until < thread->since || wait.until < arrived)
 		wait.until = ktime_get_ns();
+	// The time of the switch from it is some us too late if the scheduler had just read its clock, and had not
+	// when the offset was read. No time is counted twice.
+	if (wait.until < thread->since)
+		wait.until = thread->since;
 	// A wait that goes on at the end ends there, also if the thread runs before `on_task` has reported it.
 	end = end_of_measurement();
 	beyond = difference(wait.until, end);

@@ -251,3 +251,41 @@ fn waits_of_a_control_group_are_those_of_its_tasks() {
     let weight = recording.weight_in("clock_nanosleep");
     assert!(weight.abs_diff(times.blocked) <= PERIOD_NS, "{weight} {}", times.blocked);
 }
+
+/// Two threads that hand over to each other a thousand times, and pause, for two seconds.
+const HANDOVERS: &str = r#"
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+static int there[2], back[2];
+static void *reply(void *unused) {
+    char byte;
+    while (read(there[0], &byte, 1) == 1 && write(back[1], &byte, 1) == 1) {}
+    return unused;
+}
+int main(void) {
+    pthread_t thread;
+    struct timespec pause = {0, 10000000}, t;
+    char byte = 0;
+    pipe(there), pipe(back);
+    pthread_create(&thread, 0, reply, 0);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    for (time_t end = t.tv_sec + 2; t.tv_sec < end; clock_gettime(CLOCK_MONOTONIC, &t)) {
+        for (int i = 0; i < 1000; i++) write(there[1], &byte, 1), read(back[0], &byte, 1);
+        nanosleep(&pause, 0);
+    }
+    close(there[1]);
+    pthread_join(thread, 0);
+}
+"#;
+
+#[test]
+fn no_time_of_threads_that_hand_over_and_pause_is_counted_twice() {
+    let found = Recording::of_program("waits-handovers", HANDOVERS, &[], &["-e", "wall"], &[]);
+    let Some(recording) = found else { return };
+    assert_eq!(recording.times.len(), 2);
+    for Times { wall, cpu, runnable, blocked, .. } in &recording.times {
+        let sum = cpu + runnable + blocked;
+        assert!(wall.abs_diff(sum) <= 100_000, "{wall} {sum}");
+    }
+}
