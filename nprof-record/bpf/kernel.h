@@ -14,7 +14,13 @@ typedef unsigned long long u64;
 #define UINT(name, value) int(*name)[value]
 #define TYPE(name, type) type *name
 
-enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERF_EVENT_ARRAY = 4, MAP_PERCPU_ARRAY = 6 };
+enum {
+	MAP_HASH = 1,
+	MAP_ARRAY = 2,
+	MAP_PROG_ARRAY = 3,
+	MAP_PERF_EVENT_ARRAY = 4,
+	MAP_PERCPU_ARRAY = 6
+};
 enum { NO_PREALLOC = 1, MMAPABLE = 1 << 10 };
 enum { ANY = 0, NOEXIST = 1 };
 static const u64 CURRENT_CPU = 0xffffffff;
@@ -25,6 +31,7 @@ static long (*map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*ktime_get_ns)(void) = (void *)5;
 static u32 (*get_prandom_u32)(void) = (void *)7;
 static u32 (*get_smp_processor_id)(void) = (void *)8;
+static long (*tail_call)(void *ctx, void *programs, u32 index) = (void *)12;
 static u64 (*get_current_pid_tgid)(void) = (void *)14;
 static u64 (*perf_event_read)(void *map, u64 flags) = (void *)22;
 static long (*perf_event_output)(void *ctx, void *map, u64 flags, void *data, u64 size) = (void *)25;

@@ -106,6 +106,8 @@ const volatile u64 mode_compat = 0;
 const volatile u32 register_bytes = 0;
 // The bytes of a stack that the kernel copies; 0 if stacks are not copied.
 const volatile u64 copied = 0;
+// The interval in ns of the timers that sample CPU time; 0 if their samples are taken as they come.
+const volatile u64 timer_period = 0;
 
 // The state of a thread between two switches.
 enum phase {
@@ -139,6 +141,7 @@ struct thread {
 	u64 wake_hits;  // those of the wait, drawn by `on_waking`
 	struct draw blocked_draw;
 	struct draw runnable_draw;
+	u64 sampled;  // the part of its CPU time that has samples
 };
 
 struct {
@@ -241,7 +244,7 @@ struct note {
 	u64 hits;
 };
 
-enum { NOTE_TIMES = 1, NOTE_RUNNABLE = 2 };
+enum { NOTE_TIMES = 1, NOTE_RUNNABLE = 2, NOTE_TWO_SAMPLES = 3 };
 
 // The clock of the records beside that of the scheduler, which has its time at each switch. To read
 // the former at each switch, too, would take a fifth of the time of both programs: 77 ns in a virtual
@@ -650,6 +653,65 @@ INLINE void copy_stack(u64 *ctx, u32 tid, void *regs)
 	repeat(PARTS_MAX, copy_next, &copying, 0);
 }
 
+// Samples of timers.
+//
+// A timer's interrupt comes late in a virtual machine, and between two threads, or a thread and an idle CPU, one of
+// both has fewer samples than its share: a busy server 90 to 93 % of its CPU time, a thread with turns of 20 us
+// 86 %, a thread that it preempts 110 %. The time of each thread is known: the sample of a thread that has
+// TIMER_SLACK intervals without a sample counts twice, and that of a thread with as many samples beyond its time
+// is left out. The samples of one thread keep their proportions.
+enum { TIMER_SLACK = 4 };
+
+// The program that copies stacks, if there is one.
+struct {
+	UINT(type, MAP_PROG_ARRAY);
+	UINT(max_entries, 1);
+	UINT(key_size, 4);
+	UINT(value_size, 4);
+} next_program SEC(".maps");
+
+// Returns the number of samples that the sample of a timer counts as: 0 to 2.
+INLINE u32 samples_due(struct thread *thread)
+{
+	struct clock *clock = this_clock();
+	u64 from = clock ? clock->switched : 0;
+	u64 slack = TIMER_SLACK * timer_period;
+	long unsampled;
+
+	if (thread->phase >= PENDING)
+		return 1;
+	// `on_switched_in` may not have run yet.
+	if ((thread->phase == RUNS || thread->phase == ATTACHED) && thread->since > from)
+		from = thread->since;
+	if (!from)
+		return 1;
+	unsampled = thread->cpu + difference(ktime_get_ns(), from) - thread->sampled;
+	if (unsampled + (long)slack < (long)timer_period)
+		return 0;
+	return unsampled > (long)(slack + 2 * timer_period) ? 2 : 1;
+}
+
+// Current is the thread of which a timer takes a sample; the kernel writes it unless this returns 0.
+SEC("perf_event")
+int on_timer(void *ctx)
+{
+	u32 tid, due;
+	struct thread *thread = current_thread(&tid);
+
+	if (thread) {
+		due = samples_due(thread);
+		thread->sampled += due * timer_period;
+		if (due == 0)
+			return 0;
+		if (due == 2) {
+			struct note note = { .kind = NOTE_TWO_SAMPLES, .tid = tid };
+			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
+		}
+	}
+	tail_call(ctx, &next_program, 0);
+	return 1;
+}
+
 // A thread that is switched out.
 struct switched {
 	u64 now;
@@ -941,7 +1003,7 @@ int on_exec(u64 *ctx)
 			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
 			moved.begin = moved.since = now;
 			moved.run_delay = task->sched_info.run_delay;
-			moved.cpu = moved.runnable = moved.blocked = 0;
+			moved.cpu = moved.runnable = moved.blocked = moved.sampled = 0;
 			moved.phase = RUNS;
 		}
 		add_thread(tid, &moved);

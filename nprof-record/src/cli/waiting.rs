@@ -31,7 +31,7 @@ const TICKS_PER_SECOND: u64 = 250;
 /// If wake-ups are recorded, or windows are requested: only the programs can.
 pub(crate) fn load_tracer(args: &Args, plan: &mut Plan) -> anyhow::Result<Option<Rc<WaitTracer>>> {
     plan.wait_windows = args.wait_windows;
-    let Some(config) = plan.wait_config() else {
+    let Some(mut config) = plan.wait_config() else {
         if args.wait_windows.is_some() {
             bail!("--wait-windows: no event of waiting is recorded; add -e wait or -e wall");
         }
@@ -39,6 +39,10 @@ pub(crate) fn load_tracer(args: &Args, plan: &mut Plan) -> anyhow::Result<Option
     };
     if config.has_windows && config.has_wakes {
         bail!("--wait-windows: -e wakes needs both ends of each wait; leave out one of them");
+    }
+    if args.cpus.is_some() {
+        // The time of a thread on other CPUs has no samples.
+        config.timer_period = 0;
     }
     let last_cpu = machine::online_cpus().last().copied().unwrap_or(0);
     let listener = CodeListener::open(&plan.common);
@@ -93,6 +97,7 @@ pub(crate) fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
     }
     let mut state = WaitState::new(blocked, runnable, wakes, random, symbols);
     state.leaf_only = plan.common.unwind == StackMode::None;
+    state.timer = plan.measured_timer().map(|(event, _)| event);
     if let Some(windows) = plan.wait_windows {
         (state.window, state.scale) = (Some(0..0), windows.of);
     }

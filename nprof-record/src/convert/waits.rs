@@ -147,6 +147,10 @@ pub(crate) struct WaitState {
     pub(crate) blocked: Option<WaitEvent>,
     pub(crate) runnable: Option<WaitEvent>,
     pub(crate) wakes: Option<WaitEvent>,
+    /// The event of CPU time of which samples may count twice; `None` without it.
+    pub(crate) timer: Option<EventId>,
+    /// The threads and times of the samples that do, by CPU, until they come.
+    twice: FxHashMap<u32, (u32, u64)>,
     pub(crate) random: Random,
     /// True if samples have only the leaf of their stack.
     pub(crate) leaf_only: bool,
@@ -176,6 +180,10 @@ const EXITED_MAX: usize = 1 << 16;
 /// The time for which another wait for a descriptor is expected after one.
 const DESCRIPTORS_NS: u64 = 2_000_000_000;
 
+/// The longest time between a sample that counts twice and the note of that. The next sample comes an interval
+/// later, which the kernel limits to 10 us.
+const TWICE_NS: u64 = 10_000;
+
 impl WaitState {
     /// Keeps the id in the stream of a thread that has exited: its times come after its exit.
     pub(crate) fn note_exited(&mut self, tid: u32, task: TaskId) {
@@ -197,6 +205,8 @@ impl WaitState {
             blocked,
             runnable,
             wakes,
+            timer: None,
+            twice: FxHashMap::default(),
             random,
             leaf_only: false,
             symbols,
@@ -222,6 +232,22 @@ impl WaitState {
     /// True if threads wait for descriptors, which they may soon close.
     pub(crate) fn waits_for_descriptors(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.descriptor_ns) < DESCRIPTORS_NS
+    }
+
+    /// Notes that the next sample of the timer of a CPU, which is of this thread, counts twice.
+    pub(crate) fn note_two_samples(&mut self, cpu: u32, tid: u32, time_ns: u64) {
+        self.twice.insert(cpu, (tid, time_ns));
+    }
+
+    /// Returns the number of samples that a sample counts as.
+    pub(crate) fn samples_in(&mut self, event: EventId, cpu: u32, tid: u32, time_ns: u64) -> u64 {
+        if self.timer != Some(event) {
+            return 1;
+        }
+        let noted = self.twice.remove(&cpu);
+        // The note was written while the sample was taken. That one may be lost.
+        let is_twice = |(of, at_ns): (u32, u64)| of == tid && at_ns.abs_diff(time_ns) < TWICE_NS;
+        1 + u64::from(noted.is_some_and(is_twice))
     }
 
     /// Returns the length of the recorded part of `time`: of all of it, unless waits are recorded in windows.
@@ -422,6 +448,20 @@ mod tests {
         let recorded =
             [10..70, 10..25, 25..70, 22..24, 5..20, 30..40].map(|it| state.recorded_ns(it));
         assert_eq!(recorded, [10, 5, 5, 2, 0, 0]);
+    }
+
+    #[test]
+    fn noted_sample_counts_twice() {
+        let mut state = WaitState::new(None, None, None, Random::new(0), WaitSymbols::default());
+        state.timer = Some(EventId(2));
+        state.note_two_samples(0, 7, 1_000_500);
+        state.note_two_samples(1, 7, 1_000_500);
+        assert_eq!(state.samples_in(EventId(1), 0, 7, 1_000_000), 1, "of another event");
+        assert_eq!(state.samples_in(EventId(2), 0, 7, 1_000_000), 2);
+        assert_eq!(state.samples_in(EventId(2), 0, 7, 1_000_600), 1, "once");
+        assert_eq!(state.samples_in(EventId(2), 1, 7, 2_000_000), 1, "the noted one was lost");
+        state.note_two_samples(1, 7, 3_000_000);
+        assert_eq!(state.samples_in(EventId(2), 1, 8, 3_000_000), 1, "of another thread");
     }
 
     #[test]

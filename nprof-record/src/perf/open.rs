@@ -366,9 +366,7 @@ impl<'a> EventOpener<'a> {
             let layout = SampleLayout { field, read, ..plan.common.layout(period) };
             let binding = EventBinding { event, task, layout, uses_bpf_copier };
             self.add(&attr, cpu, target, binding, self.size)?;
-            if uses_bpf_copier {
-                self.attach_copier(cpu, event).ok_or(OpenFailure::NoBpfProgram)?;
-            }
+            self.attach_programs(cpu, event, uses_bpf_copier)?;
         }
         Ok(())
     }
@@ -431,24 +429,48 @@ impl<'a> EventOpener<'a> {
         Ok(())
     }
 
-    /// Attaches the BPF program to the event that was added last, if it is `event`. None if that
-    /// fails.
-    fn attach_copier(&mut self, cpu: u32, event: EventId) -> Option<()> {
+    /// Attaches the BPF programs to the event that was added last, if it is `event`: that for samples of timers,
+    /// and that which copies stacks.
+    fn attach_programs(
+        &mut self,
+        cpu: u32,
+        event: EventId,
+        copies: bool,
+    ) -> Result<(), OpenFailure> {
+        if copies {
+            self.open_chunks(cpu).ok_or(OpenFailure::NoBpfProgram)?;
+        }
+        let Some(ring) = self.rings.get(&(cpu, false)) else { return Ok(()) };
+        let Some(last) = ring.events.last().filter(|it| it.event == event) else { return Ok(()) };
+        let copier = self.copier.as_ref().filter(|_| copies).map(|(_, copier)| copier);
+        let is_timer = self.plan.measured_timer().is_some_and(|(timer, _)| timer == event);
+        if let Some(waits) = self.waits.as_ref().filter(|_| is_timer) {
+            let attached = waits.attach_to_timer(&last.file, copier.map(|it| &it.program));
+            if attached.context("cannot connect a BPF program with an event")? {
+                return Ok(());
+            }
+        }
+        let is_attached = copier.is_none_or(|copier| copier.attach(&last.file));
+        if is_attached { Ok(()) } else { Err(OpenFailure::NoBpfProgram) }
+    }
+
+    /// Opens the event that writes chunks of stacks into the ring of a CPU. None if that fails.
+    fn open_chunks(&mut self, cpu: u32) -> Option<()> {
         let watermark = self.watermark();
         let (Some((_, copier)), Some(ring)) = (&self.copier, self.rings.get_mut(&(cpu, false)))
         else {
             return Some(());
         };
-        if ring.chunks.is_none() {
-            let attr = self.plan.common.chunk_attr(watermark);
-            let file = sys::perf_event_open(&attr, EventTarget::AllTasks, cpu as i32).ok()?;
-            let id = sys::event_id(&file).ok()?;
-            sys::share_ring(&file, &ring.events[0].file).ok()?;
-            copier.set_output_event(cpu, &file).then_some(())?;
-            ring.chunks = Some(ChunkEvent::new(file, id, copier.words.clone(), cpu));
+        if ring.chunks.is_some() {
+            return Some(());
         }
-        let last = ring.events.last().filter(|open_event| open_event.event == event);
-        last.is_none_or(|open_event| copier.attach(&open_event.file)).then_some(())
+        let attr = self.plan.common.chunk_attr(watermark);
+        let file = sys::perf_event_open(&attr, EventTarget::AllTasks, cpu as i32).ok()?;
+        let id = sys::event_id(&file).ok()?;
+        sys::share_ring(&file, &ring.events[0].file).ok()?;
+        copier.set_output_event(cpu, &file).then_some(())?;
+        ring.chunks = Some(ChunkEvent::new(file, id, copier.words.clone(), cpu));
+        Some(())
     }
 
     /// Opens an event on a CPU, with a ring of `size` bytes unless it can share one.

@@ -519,6 +519,16 @@ impl Plan {
         Some(EventId(number as u32 + 1))
     }
 
+    /// Returns the number of the event with timers that sample the CPU time which the programs for waiting measure,
+    /// and its interval in ns. None if there is none: without the kernel's part, the time of samples is
+    /// another one.
+    pub(crate) fn measured_timer(&self) -> Option<(EventId, u64)> {
+        let (number, planned) = self.clock()?;
+        let event = EventId(number as u32 + 1);
+        let is_measured = planned.scope == CpuMode::Both && self.wait_windows.is_none();
+        Some((event, self.timer_period(event).filter(|_| is_measured)?))
+    }
+
     /// Returns the settings of the programs that measure waiting. None if no event needs them.
     pub(crate) fn wait_config(&self) -> Option<WaitConfig> {
         let periods = [Waiting::Blocked, Waiting::Runnable].map(|kind| self.waiting(kind));
@@ -534,6 +544,7 @@ impl Plan {
         is_needed.then_some(WaitConfig {
             blocked_period,
             runnable_period,
+            timer_period: self.measured_timer().map_or(0, |(_, period)| period),
             has_wakes,
             has_windows,
             copied_bytes,

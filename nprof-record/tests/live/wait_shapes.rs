@@ -252,6 +252,96 @@ fn waits_of_a_control_group_are_those_of_its_tasks() {
     assert!(weight.abs_diff(times.blocked) <= PERIOD_NS, "{weight} {}", times.blocked);
 }
 
+/// A thread that alternates between 20 us of work and of sleep, and prints its CPU time in ns.
+const SHORT_TURNS: &str = r#"
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <time.h>
+static long long now(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+__attribute__((noinline)) static void work(void) {
+    for (long long end = now(CLOCK_MONOTONIC) + 20000; now(CLOCK_MONOTONIC) < end;) {}
+}
+int main(void) {
+    struct timespec nap = {0, 20000};
+    prctl(PR_SET_TIMERSLACK, 1);
+    for (int i = 0; i < 40000; i++) {
+        work();
+        nanosleep(&nap, 0);
+    }
+    printf("%lld\n", now(CLOCK_PROCESS_CPUTIME_ID));
+}
+"#;
+
+#[test]
+fn cpu_time_after_short_waits_is_sampled() {
+    let options = ["-e", "wall", "-F", "4000"];
+    let found = Recording::of_program("waits-turns", SHORT_TURNS, &[], &options, &[]);
+    let Some(recording) = found else { return };
+    let [times] = &recording.times[..] else { panic!("{:?}", recording.times) };
+    let share = recording.weight_of("cpu-clock") as f64 / times.cpu as f64;
+    // By the samples of the timer alone, it was 0.86 in a virtual machine.
+    assert!((0.95..1.05).contains(&share), "{share} of {times:?}");
+    let printed = recording.printed()[0];
+    assert!((0.8..1.2).contains(&(times.cpu as f64 / printed)), "{printed} {times:?}");
+}
+
+/// A thread that runs for two seconds, on one CPU with one that alternates between 20 us of work and of sleep.
+const PREEMPTED: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+static long long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+static long long end;
+static void *turns(void *unused) {
+    struct timespec nap = {0, 20000};
+    prctl(PR_SET_TIMERSLACK, 1);
+    while (now() < end) {
+        for (long long until = now() + 20000; now() < until;) {}
+        nanosleep(&nap, 0);
+    }
+    return unused;
+}
+int main(void) {
+    cpu_set_t one;
+    pthread_t thread;
+    sched_getaffinity(0, sizeof(one), &one);
+    for (int cpu = 0, found = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &one)) continue;
+        if (found++) CPU_CLR(cpu, &one);
+    }
+    sched_setaffinity(0, sizeof(one), &one);
+    end = now() + 2000000000LL;
+    pthread_create(&thread, 0, turns, 0);
+    while (now() < end) {}
+    pthread_join(thread, 0);
+}
+"#;
+
+#[test]
+fn each_of_two_threads_on_a_cpu_has_samples_of_its_time() {
+    let options = ["-e", "wall", "-F", "4000"];
+    let found = Recording::of_program("waits-preempted", PREEMPTED, &[], &options, &[]);
+    let Some(recording) = found else { return };
+    assert_eq!(recording.times.len(), 2);
+    for times in &recording.times {
+        let of_thread = recording.samples.iter().filter(|sample| sample.task == times.task);
+        let on_cpu = of_thread.filter(|sample| sample.event == "cpu-clock");
+        let share = on_cpu.map(|it| it.weight).sum::<u64>() as f64 / times.cpu as f64;
+        // By the samples as they come, 1.13 and 0.74 in a virtual machine.
+        assert!((0.95..1.05).contains(&share), "{share} of {times:?}");
+    }
+}
+
 /// Two threads that hand over to each other a thousand times, and pause, for two seconds.
 const HANDOVERS: &str = r#"
 #include <pthread.h>

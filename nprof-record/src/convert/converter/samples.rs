@@ -14,6 +14,10 @@ impl<S: Sink> Converter<S> {
         event: EventId,
     ) {
         let Some((weight, count)) = self.by_value.weight(event, sample.weight) else { return };
+        let SampleId { cpu, tid, time, .. } = sample_id;
+        let state = self.waiting.as_mut();
+        let times = state.map_or(1, |state| state.samples_in(event, cpu, tid, time));
+        let (weight, count) = (weight.saturating_mul(times), count * times);
         let sampled_ns = if event == self.clock { weight } else { 0 };
         let located = self.locate_with(sample_id, sample, sampled_ns);
         let Some((task, node)) = located else { return };

@@ -197,6 +197,11 @@ impl<S: Sink> Converter<S> {
     pub(super) fn handle_note(&mut self, id: SampleId, note: &ThreadNote) {
         match &note.content {
             NoteContent::Ended(times) => self.write_times(note.tid, times),
+            NoteContent::TwoSamples => {
+                if let Some(state) = &mut self.waiting {
+                    state.note_two_samples(id.cpu, note.tid, id.time);
+                }
+            }
             &NoteContent::Runnable { begin_ns, end_ns, hits } => {
                 let Some(state) = &mut self.waiting else { return };
                 let exited = state.exited.get(&note.tid).copied();

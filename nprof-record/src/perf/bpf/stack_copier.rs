@@ -46,7 +46,7 @@ impl Loader for Kernel {
 /// A loaded program with its maps.
 #[derive(Debug)]
 pub(crate) struct BpfStackCopier {
-    program: File,
+    pub(crate) program: File,
     /// The map of the events that write chunks. Kept open, since the kernel empties it on close.
     events: File,
     /// The map of the program that the first one goes on with, also emptied on close.

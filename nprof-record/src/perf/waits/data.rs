@@ -17,7 +17,7 @@ const KERNEL_FRAMES: usize = 64;
 const NAME_BYTES: usize = 16;
 
 /// Words of `struct thread`.
-pub(crate) const THREAD_WORDS: usize = 14;
+pub(crate) const THREAD_WORDS: usize = 15;
 
 /// The most bytes that are read of the stack of a thread that waits: as many as BPF programs copy at most.
 pub(crate) const STACK_BYTES: usize = 1 << 20;
@@ -182,6 +182,8 @@ pub(crate) enum NoteContent {
     /// A wait for a CPU without a stack, that was chosen: of a new thread for its first one, or of a
     /// thread that has exited.
     Runnable { begin_ns: u64, end_ns: u64, hits: u64 },
+    /// The next sample of the timer of this CPU, which is of the thread, counts twice.
+    TwoSamples,
 }
 
 impl ThreadNote {
@@ -196,6 +198,7 @@ impl ThreadNote {
         let content = match kind {
             1 => NoteContent::Ended(times),
             2 => NoteContent::Runnable { begin_ns, end_ns, hits },
+            3 => NoteContent::TwoSamples,
             _ => return None,
         };
         Some(Self { tid, content })
@@ -545,7 +548,9 @@ mod tests {
         assert_eq!(read(&[1 | 8 << 32, 1, 9, 2, 3, 3, 0]), Some(ended));
         let content = NoteContent::Runnable { begin_ns: 4, end_ns: 6, hits: 2 };
         assert_eq!(read(&[2 | 8 << 32, 4, 6, 0, 2, 0, 2]), Some(ThreadNote { tid: 8, content }));
-        assert_eq!(read(&[3, 4, 6, 0, 2, 0, 1]), None);
+        let two_samples = ThreadNote { tid: 8, content: NoteContent::TwoSamples };
+        assert_eq!(read(&[3 | 8 << 32, 0, 0, 0, 0, 0, 0]), Some(two_samples));
+        assert_eq!(read(&[4, 4, 6, 0, 2, 0, 1]), None);
     }
 
     #[test]

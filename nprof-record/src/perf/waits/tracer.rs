@@ -96,6 +96,8 @@ pub(crate) struct WaitConfig {
     /// The intervals of the events in ns; 0 if an event is not recorded.
     pub(crate) blocked_period: u64,
     pub(crate) runnable_period: u64,
+    /// The interval in ns of the timers that sample CPU time; 0 if their samples are taken as they come.
+    pub(crate) timer_period: u64,
     /// True if wake-ups are recorded.
     pub(crate) has_wakes: bool,
     /// True if waits are recorded in windows only.
@@ -141,6 +143,10 @@ pub(crate) struct WaitTracer {
     pub(crate) code: Vec<LoadedCode>,
     /// The copies of deep stacks; `None` if stacks are not copied.
     pub(crate) stack_copies: Option<WaitStackCopies>,
+    /// The program for samples of timers; `None` if they are taken as they come.
+    on_timer: Option<File>,
+    /// The map of the program that it goes on with. The kernel empties it on close.
+    next_program: File,
 }
 
 impl std::fmt::Debug for WaitTracer {
@@ -171,6 +177,8 @@ impl WaitTracer {
         let switch_programs = SWITCH_PROGRAMS.into_iter().map(load).collect::<Result<_, _>>()?;
         let iterator = ProgramKind::Iterator(object.kernel_function(TASK_ITERATOR)?);
         let on_task = object.load("on_task", iterator).map_err(explained)?;
+        let load_timer = || object.load("on_timer", ProgramKind::PerfEvent).map_err(explained);
+        let on_timer = (config.timer_period > 0).then(load_timer).transpose()?;
         let stack_copies = match config.copied_bytes {
             0 => None,
             copied => Some(WaitStackCopies::new(&mut object, copied, last_cpu)?),
@@ -194,6 +202,8 @@ impl WaitTracer {
             missed: object.take_map("missed")?,
             code: Vec::new(),
             stack_copies,
+            on_timer,
+            next_program: object.take_map("next_program")?.file,
         };
         tracer.capture_from(CAPTURE_AFTER_NS)?;
         Ok(tracer)
@@ -249,6 +259,24 @@ impl WaitTracer {
         sys::bpf_map_set(&self.samples, cpu, samples)?;
         sys::bpf_map_set(&self.notes, cpu, notes)?;
         wakes.map_or(Ok(()), |wakes| sys::bpf_map_set(&self.wakes, cpu, wakes))
+    }
+
+    /// Attaches the program for samples of timers to an event. It goes on with the `next` program. Returns false
+    /// if there is none.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2), or that the event cannot run programs.
+    pub(crate) fn attach_to_timer(&self, event: &File, next: Option<&File>) -> io::Result<bool> {
+        let Some(on_timer) = &self.on_timer else { return Ok(false) };
+        if let Some(next) = next {
+            sys::bpf_map_set(&self.next_program, 0, next)?;
+        }
+        match sys::attach_program(event, on_timer) {
+            // It runs the program already.
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => Err(error),
+            _ => Ok(true),
+        }
     }
 
     /// Attaches the programs, but not those for switches if waits are recorded in windows only. They follow
@@ -469,10 +497,11 @@ fn read_object(config: WaitConfig, last_cpu: u32) -> anyhow::Result<BpfObject> {
     let cpus = if copied == 0 { 1 } else { last_cpu + 1 };
     let hints = if copied == 0 { 1 } else { shared_array::HINT_SLOTS as u32 + cpus };
     let types = object::read_types(&USED_TYPES)?;
-    let constants: [(&str, &[u8]); 12] = [
+    let constants: [(&str, &[u8]); 13] = [
         ("run_queue_type", &types.number("rq")?.to_ne_bytes()),
         ("blocked_period", &config.blocked_period.to_ne_bytes()),
         ("runnable_period", &config.runnable_period.to_ne_bytes()),
+        ("timer_period", &config.timer_period.to_ne_bytes()),
         ("call_offset", &pt_regs::CALL.to_ne_bytes()),
         ("argument_offset", &pt_regs::ARGUMENT.to_ne_bytes()),
         ("pointer_offset", &(pt_regs::SP as u32).to_ne_bytes()),
