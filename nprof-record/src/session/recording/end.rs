@@ -33,7 +33,12 @@ impl Recording {
     /// Ends the stream, and summarizes the recording.
     pub(super) fn end(self, reason: Reason, measured: Measured) -> Outcome {
         let Measured { used_ns, outside_ns, mode_share, sampled_ns, delay } = measured;
-        let is_by_process = self.cpu_time_scope == Some(CpuTimeScope::Processes);
+        let is_by_thread = match self.cpu_time_scope {
+            Some(CpuTimeScope::Processes) => true,
+            // The group of a command has its threads only; another one may get threads that are not followed.
+            Some(CpuTimeScope::Cgroup(_)) => self.workload.child().is_some(),
+            Some(CpuTimeScope::Cpus(_)) | None => false,
+        };
         let Self {
             plan,
             mut converter,
@@ -58,7 +63,7 @@ impl Recording {
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
         // The scheduler charges a thread from its wake-up on a CPU on which another one still runs.
         let is_exact = matches!(waits, Some(WaitMeter::Bpf(_)))
-            && is_by_process
+            && is_by_thread
             && unmeasured == 0
             && plan.cpu_mode() == CpuMode::Both;
         let exact_ns = times.filter(|_| is_exact).map(|times| times.cpu_ns);
