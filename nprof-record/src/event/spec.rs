@@ -2,13 +2,14 @@
 //!
 //! Names may contain colons and slashes, so the text is parsed from its end:
 //!
-//! | form                        | example                       |
-//! |-----------------------------|-------------------------------|
-//! | `name`                      | `cycles:1000000/u`            |
-//! | `system:name`               | `syscalls:sys_enter_write:1`  |
-//! | `name` of a time            | `blocked:5ms`                 |
-//! | `pmu/terms/`                | `cpu/event=0x3c,umask=0x1/u`  |
-//! | `uprobe:path:0xoffset`      | `uprobe:/bin/sh:0x1234:10/u`  |
+//! | form                        | example                        |
+//! |-----------------------------|--------------------------------|
+//! | `name`                      | `cycles:1000000/u`             |
+//! | `system:name`               | `syscalls:sys_enter_write:1`   |
+//! | `name` of a time            | `blocked:5ms`                  |
+//! | `name*field`                | `kmem:kmalloc*bytes_alloc:64k` |
+//! | `pmu/terms/`                | `cpu/event=0x3c,umask=0x1/u`   |
+//! | `uprobe:path:0xoffset`      | `uprobe:/bin/sh:0x1234:10/u`   |
 //!
 //! The modifiers of a PMU's event follow its closing slash, or the slash after its period.
 
@@ -169,6 +170,11 @@ fn period(text: &str) -> Result<(&str, Option<u64>), String> {
             )),
         };
     }
+    // Of a field, such as the bytes of an allocation.
+    let size = preloaded::parse_bytes(digits).filter(|_| name.contains('*') && !is_number);
+    if let Some(size) = size.filter(|size| (1..=PERIOD_MAX).contains(size)) {
+        return Ok((name, Some(size)));
+    }
     let is_like_a_number = digits.starts_with(|first: char| first.is_ascii_digit() || first == '-');
     // Letters may be modifiers in the form of perf, which `check` answers.
     if !is_number && is_like_a_number && TIMES.contains(&name) {
@@ -228,7 +234,7 @@ mod tests {
 
     #[test]
     fn parses_names_periods_and_modifiers() {
-        let cases: [(&str, Parts<'_>); 25] = [
+        let cases: [(&str, Parts<'_>); 27] = [
             ("cycles", ("cycles", None, None)),
             ("cycles:1000000", ("cycles", Some(1_000_000), None)),
             ("cycles:1000000/u", ("cycles", Some(1_000_000), Some(CpuMode::User))),
@@ -252,6 +258,8 @@ mod tests {
             ("uprobe:/bin/u:0x10/u", ("uprobe:/bin/u:0x10", None, Some(CpuMode::User))),
             ("uprobe:/a:3/b:0x10:9/k", ("uprobe:/a:3/b:0x10", Some(9), Some(CpuMode::Kernel))),
             ("wall:5ms", ("wall", Some(5_000_000), None)),
+            ("kmem:kmalloc*bytes_alloc:64k", ("kmem:kmalloc*bytes_alloc", Some(64 << 10), None)),
+            ("uprobe:/a*b:0x10", ("uprobe:/a*b:0x10", None, None)),
             ("cpu-clock:0.5ms/u", ("cpu-clock", Some(500_000), Some(CpuMode::User))),
             ("kprobe:do_exit:2", ("kprobe:do_exit", Some(2), None)),
             ("uprobe:/bin/sh", ("uprobe:/bin/sh", None, None)),
