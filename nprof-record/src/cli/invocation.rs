@@ -374,6 +374,7 @@ impl Invocation<'_> {
         if let Some(preload) = &self.preload {
             let has_records = self.plan.has_records;
             converter.set_allocations(AllocationState::new(preload.events.clone()), has_records);
+            converter.hide_library(preload.library.file_name());
         }
         if let Some(state) = self.waiting.take() {
             converter.set_waiting(state);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::CString;
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use nprof_preload::Listener;
@@ -16,6 +17,7 @@ use crate::session::preload::{environment, library};
 /// The library that the command loads, and its connection to the recorder.
 pub(crate) struct Preload {
     pub(crate) events: PreloadPlan,
+    pub(crate) library: PathBuf,
     pub(crate) environment: Vec<CString>,
     pub(crate) listener: Cell<Option<Listener>>,
 }
@@ -56,6 +58,6 @@ impl Preload {
             acknowledge: !plan.has_records,
         };
         let environment = environment::with_library(std::env::vars_os(), &library, &settings);
-        Ok(Self { events, environment, listener: Cell::new(Some(listener)) })
+        Ok(Self { events, library, environment, listener: Cell::new(Some(listener)) })
     }
 }

@@ -1,6 +1,7 @@
 //! From kernel records to the records of the stream: follows the processes, and writes their changes
 //! and samples. Records of other processes are dropped first.
 
+use std::ffi::OsStr;
 use std::rc::Rc;
 
 use nprof_stream::{Cause, EventId, Extras, ExtrasBuilder, Lost, Record, TaskId};
@@ -251,6 +252,11 @@ impl<S: Sink> Converter<S> {
     /// Takes the kernel as it was read before sampling began.
     pub(crate) fn set_kernel(&mut self, kernel: RunningKernel) {
         self.resolver.frames.set_kernel(kernel);
+    }
+
+    /// Leaves out the frames of the preloaded library, a file with this name, between those of others.
+    pub(crate) fn hide_library(&mut self, file: Option<&OsStr>) {
+        self.resolver.frames.library = file.map(OsStr::to_owned);
     }
 
     /// Adds the code of a BPF program that was loaded before.

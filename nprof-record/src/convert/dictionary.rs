@@ -171,6 +171,10 @@ impl Dictionary {
     ) -> NodeId {
         let mut node = parent;
         for &frame in stack {
+            if frame == FrameId::NONE {
+                nodes.push(node);
+                continue;
+            }
             // Without more ids, which `limit` prevents, the stack would end here.
             let Some(below) = self.nodes.assign(node, frame) else { break };
             node = below;

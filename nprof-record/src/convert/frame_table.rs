@@ -1,6 +1,9 @@
 //! The frames of code: finds the frame of an address, by the mappings at the time of the sample, gives
 //! new images, frames and nodes their ids, and writes their definitions.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::rc::Rc;
 
 use nprof_object::{ImageOffset, RuntimeAddress};
@@ -44,6 +47,9 @@ pub(crate) struct FrameTable {
     nodes: Vec<NodeId>,
     /// The code of functions generated at run time; `None` if the stream does not get it.
     pub(crate) code: Option<GeneratedCode>,
+    /// The name of the file of the preloaded library, and its image once it has frames.
+    pub(crate) library: Option<OsString>,
+    library_image: Option<ImageKey>,
 }
 
 impl FrameTable {
@@ -60,6 +66,8 @@ impl FrameTable {
             frames: Vec::new(),
             nodes: Vec::new(),
             code: None,
+            library: None,
+            library_image: None,
         }
     }
 
@@ -128,6 +136,10 @@ impl FrameTable {
             if let Some(image) = key.image.filter(|&image| self.dictionary.needs_image(image)) {
                 self.define_image(image, tree, sink);
             }
+            if self.is_hidden(key) {
+                self.frames.push(FrameId::NONE);
+                continue;
+            }
             let last = self.dictionary.last_frame();
             let id = self.dictionary.frame(key, sink);
             if id > last {
@@ -137,6 +149,12 @@ impl FrameTable {
             self.frames.push(id);
         }
         self.dictionary.node(parent, &self.frames, &mut self.nodes, sink)
+    }
+
+    /// True for a function of the preloaded library that calls another one, such as the C library's function of its
+    /// name: the program does not know it.
+    fn is_hidden(&self, key: FrameKey) -> bool {
+        key.return_address && key.image.is_some() && key.image == self.library_image
     }
 
     /// Returns the user frame at an address. None if nothing is mapped there.
@@ -341,6 +359,10 @@ impl FrameTable {
             extras.add("file", hex(&id.to_be_bytes()).as_bytes());
         }
         let image = self.images.get(index);
+        let path = Path::new(OsStr::from_bytes(&image.path));
+        if self.library.is_some() && path.file_name() == self.library.as_deref() {
+            self.library_image = Some(key);
+        }
         if let Some(load) = image.elf.as_ref().and_then(Elf::load) {
             extras.add("load", load.as_bytes());
         }

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::allocations::{Allocations, compile, recorded};
-use crate::support::{Directory, Stream, record, stderr};
+use crate::support::{Directory, Stream, frames, record, sampled_nodes, stderr};
 
 /// Runs a test of random samples up to three times.
 fn retried(test: impl Fn() -> Result<(), String>) {
@@ -439,4 +439,23 @@ fn child_has_descriptors_of_which_the_parent_uses_the_numbers_again() {
     let live = |function| descriptors.of("fd.live", function).samples;
     // One of the parent and four of the child; one of each.
     assert_eq!(["before", "after"].map(live), [5, 2]);
+}
+
+/// Opens a file with fopen(3), in which the C library allocates a block: between both is the library's own fopen.
+#[test]
+fn functions_of_the_library_are_on_no_stack() {
+    let directory = Directory::new("heap-own-frames");
+    let source = "
+        #include <stdio.h>
+        __attribute__((noinline)) void site(void) { FILE *file = fopen(\"/etc/passwd\", \"r\"); fclose(file); }
+        int main(void) { for (int i = 0; i < 100; i++) site(); return 0; }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:1"]);
+    assert!(heap.of("heap.alloc", "site").samples >= 100);
+    let bytes = fs::read(directory.path("out")).expect("a stream");
+    let (tables, nodes, _) = sampled_nodes(&bytes);
+    for node in nodes {
+        let (frames, _, _) = frames(&tables, node);
+        assert!(frames.iter().all(|(image, _)| !image.contains("libnprof")), "{frames:?}");
+    }
 }
