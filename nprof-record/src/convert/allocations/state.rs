@@ -26,6 +26,8 @@ pub(crate) struct Allocator {
     pub(crate) pid: u32,
     /// Its first thread in the stream's current epoch; none while it is unknown.
     pub(crate) task: TaskId,
+    /// Its name at first.
+    pub(crate) comm: Vec<u8>,
     pub(crate) heap: LiveSet,
     /// True if it has executed another image, before which its blocks were written. Children that it had forked
     /// still inherit them.
@@ -302,6 +304,7 @@ mod tests {
         Allocator {
             pid,
             task: TaskId(1),
+            comm: Vec::new(),
             heap: LiveSet::new(0),
             is_heap_written: false,
             descriptors: Descriptors::default(),

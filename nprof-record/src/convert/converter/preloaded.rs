@@ -119,25 +119,27 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Counts a process that has loaded a library that does not call the hooks.
-    fn note_bound_deeply(&mut self, pid: u32) {
-        let executed = self.executed_by_name(pid);
+    fn note_bound_deeply(&mut self, pid: u32, ring: u64) {
+        let executed = self.executed_by_name(pid, ring);
         if let Some(state) = &mut self.allocations {
             state.bound_deeply.add(executed, 1);
         }
     }
 
     /// Counts forked children of a process that could not connect.
-    fn note_unconnected(&mut self, pid: u32, children: u64) {
-        let parent = self.executed_by_name(pid);
+    fn note_unconnected(&mut self, pid: u32, ring: u64, children: u64) {
+        let parent = self.executed_by_name(pid, ring);
         if let Some(state) = &mut self.allocations {
             state.unconnected.add(parent, children);
         }
     }
 
-    /// Returns the name of a process.
-    fn executed_by_name(&self, pid: u32) -> Executed {
-        let comm = self.tree.task(pid).map(|task| task.comm.clone()).unwrap_or_default();
-        Executed { comm, ..Executed::default() }
+    /// Returns the name of a process, also after its exit.
+    fn executed_by_name(&self, pid: u32, ring: u64) -> Executed {
+        let state = self.allocations.as_ref();
+        let started = state.and_then(|state| Some(state.processes.get(&ring)?.comm.clone()));
+        let living = self.tree.task(pid).map(|task| task.comm.clone());
+        Executed { comm: living.or(started).unwrap_or_default(), ..Executed::default() }
     }
 
     /// Takes a record of a process that has loaded the library.
@@ -148,9 +150,9 @@ impl<S: Sink> Converter<S> {
         let id = if is_foreign { SampleId { tid: id.pid, ..id } } else { id };
         match &record.content {
             PreloadContent::Started(hello, memos) => self.start_allocator(id, hello, memos.clone()),
-            PreloadContent::BoundDeeply => self.note_bound_deeply(id.pid),
+            PreloadContent::BoundDeeply => self.note_bound_deeply(id.pid, ring),
             PreloadContent::UnconnectedChildren(children) => {
-                self.note_unconnected(id.pid, *children);
+                self.note_unconnected(id.pid, ring, *children);
             }
             PreloadContent::Ended => self.end_allocator(ring, id.time),
             PreloadContent::Written(content) => match content {
@@ -175,7 +177,9 @@ impl<S: Sink> Converter<S> {
         if self.reads_proc {
             self.read_process(id, is_known && hello.parent_id == 0);
         }
-        let task = self.tree.task(id.pid).map_or(TaskId::NONE, |task| task.id);
+        let first = self.tree.task(id.pid);
+        let (task, comm) =
+            first.map_or((TaskId::NONE, Vec::new()), |task| (task.id, task.comm.clone()));
         if hello.parent_id == 0 {
             self.note_allocator(id.pid, hello);
         }
@@ -198,6 +202,7 @@ impl<S: Sink> Converter<S> {
         let process = Allocator {
             pid,
             task,
+            comm,
             heap: LiveSet::new(0),
             is_heap_written: false,
             descriptors,
