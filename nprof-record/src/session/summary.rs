@@ -110,6 +110,14 @@ const LOW_COVERAGE: f64 = 0.95;
 /// processes of 20 ms have 95 %, a single process 99.9 %.
 const LOW_COVERAGE_INHERITED: f64 = 0.98;
 
+/// The smallest number of expected samples of which missing ones are reported. Few of them are missing
+/// together where the hypervisor runs another machine: a shell with 3.3 ms of CPU time had no sample of
+/// 1000 Hz.
+const MIN_EXPECTED: f64 = 20.0;
+
+/// The number of expected samples of which chance leaves none in 1 % of all cases.
+const CHANCE_OF_NONE: f64 = 4.6;
+
 /// The longest clock tick that kernels are built with, in ns (CONFIG_HZ=100).
 const TICK_NS: f64 = 10e6;
 
@@ -355,10 +363,13 @@ impl Summary {
         let elapsed = duration(self.elapsed_ns);
         // Waiting is not the cause of it.
         if self.waited().is_some_and(|waited| waited < WAITED) {
+            let reason = if self.expected() < CHANCE_OF_NONE {
+                format!("too little for {} Hz; raise -F", self.frequency)
+            } else {
+                "too little to tell why; record a longer run".to_owned()
+            };
             return Some(format!(
-                "no samples: {subject} used {used} of {time} time in {elapsed}, too little for {} Hz; \
-                 raise -F",
-                self.frequency
+                "no samples: {subject} used {used} of {time} time in {elapsed}, {reason}"
             ));
         }
         let unsampled = match self.cpu_mode {
@@ -401,6 +412,9 @@ impl Summary {
     /// True if chance does not explain that this many of the expected samples are missing.
     fn misses(&self, missing: f64) -> bool {
         let expected = self.expected();
+        if expected < MIN_EXPECTED {
+            return false;
+        }
         // The kernel counts the time of both modes together to the nanosecond, and divides it by the ticks
         // that interrupted each of them (cputime_adjust, kernel/sched/cputime.c). The number of ticks in one
         // mode is binomial: it varies little if nearly all are in that mode. Of few ticks, all may be by chance: three
