@@ -31,7 +31,8 @@ const TICKS_PER_SECOND: u64 = 250;
 /// If wake-ups are recorded, or windows are requested: only the programs can.
 pub(crate) fn load_tracer(args: &Args, plan: &mut Plan) -> anyhow::Result<Option<Rc<WaitTracer>>> {
     plan.wait_windows = args.wait_windows;
-    let Some(mut config) = plan.wait_config() else {
+    plan.omits_cpus = args.cpus.is_some();
+    let Some(config) = plan.wait_config() else {
         if args.wait_windows.is_some() {
             bail!("--wait-windows: no event of waiting is recorded; add -e wait or -e wall");
         }
@@ -39,10 +40,6 @@ pub(crate) fn load_tracer(args: &Args, plan: &mut Plan) -> anyhow::Result<Option
     };
     if config.has_windows && config.has_wakes {
         bail!("--wait-windows: -e wakes needs both ends of each wait; leave out one of them");
-    }
-    if args.cpus.is_some() {
-        // The time of a thread on other CPUs has no samples.
-        config.timer_period = 0;
     }
     let last_cpu = machine::online_cpus().last().copied().unwrap_or(0);
     let listener = CodeListener::open(&plan.common);

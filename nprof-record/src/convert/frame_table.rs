@@ -14,6 +14,7 @@ use nprof_stream::{
 use nprof_unwind::image::elf::Elf;
 use nprof_unwind::unwind::FrameAddress;
 use nprof_unwind::unwind::stack_input::StackInput;
+use rustc_hash::FxHashSet;
 
 use crate::convert::address_space::AddressSpace;
 use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
@@ -47,9 +48,10 @@ pub(crate) struct FrameTable {
     nodes: Vec<NodeId>,
     /// The code of functions generated at run time; `None` if the stream does not get it.
     pub(crate) code: Option<GeneratedCode>,
-    /// The name of the file of the preloaded library, and its image once it has frames.
+    /// The name of the file of the preloaded library, and its images that have frames: each mount namespace
+    /// may have one.
     pub(crate) library: Option<OsString>,
-    library_image: Option<ImageKey>,
+    library_images: FxHashSet<ImageKey>,
 }
 
 impl FrameTable {
@@ -67,7 +69,7 @@ impl FrameTable {
             nodes: Vec::new(),
             code: None,
             library: None,
-            library_image: None,
+            library_images: FxHashSet::default(),
         }
     }
 
@@ -154,7 +156,7 @@ impl FrameTable {
     /// True for a function of the preloaded library that calls another one, such as the C library's function of its
     /// name: the program does not know it.
     fn is_hidden(&self, key: FrameKey) -> bool {
-        key.return_address && key.image.is_some() && key.image == self.library_image
+        key.return_address && key.image.is_some_and(|image| self.library_images.contains(&image))
     }
 
     /// Returns the user frame at an address. None if nothing is mapped there.
@@ -361,7 +363,7 @@ impl FrameTable {
         let image = self.images.get(index);
         let path = Path::new(OsStr::from_bytes(&image.path));
         if self.library.is_some() && path.file_name() == self.library.as_deref() {
-            self.library_image = Some(key);
+            self.library_images.insert(key);
         }
         if let Some(load) = image.elf.as_ref().and_then(Elf::load) {
             extras.add("load", load.as_bytes());

@@ -156,6 +156,8 @@ pub(crate) struct Plan {
     pub(crate) waits_by_switches: bool,
     /// The windows in which waits are recorded; `None` if they are all the time.
     pub(crate) wait_windows: Option<Windows>,
+    /// True if only some CPUs are recorded.
+    pub(crate) omits_cpus: bool,
 }
 
 /// Tries to open events.
@@ -212,6 +214,7 @@ pub(crate) fn plan(
         frequency,
         waits_by_switches,
         wait_windows,
+        omits_cpus: false,
     })
 }
 
@@ -466,6 +469,7 @@ impl Plan {
             frequency,
             waits_by_switches,
             wait_windows,
+            omits_cpus: false,
         }
     }
 
@@ -520,12 +524,13 @@ impl Plan {
     }
 
     /// Returns the number of the event with timers that sample the CPU time which the programs for waiting measure,
-    /// and its interval in ns. None if there is none: without the kernel's part, the time of samples is
-    /// another one.
+    /// and its interval in ns. None if there is none: without the kernel's part, or that on other CPUs, the
+    /// time of samples is another one.
     pub(crate) fn measured_timer(&self) -> Option<(EventId, u64)> {
         let (number, planned) = self.clock()?;
         let event = EventId(number as u32 + 1);
-        let is_measured = planned.scope == CpuMode::Both && self.wait_windows.is_none();
+        let is_whole = planned.scope == CpuMode::Both && !self.omits_cpus;
+        let is_measured = is_whole && self.wait_windows.is_none();
         Some((event, self.timer_period(event).filter(|_| is_measured)?))
     }
 

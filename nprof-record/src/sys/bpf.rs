@@ -262,11 +262,14 @@ pub(crate) fn bpf_run(program: &File, context: &mut [u8]) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// ioctl(2): EINVAL for events that run other kinds of programs, EEXIST if the event has one.
+/// ioctl(2): EINVAL for events that run other kinds of programs. An event that has a program keeps it.
 pub(crate) fn attach_program(event: &File, program: &File) -> io::Result<()> {
     let program = program.as_raw_fd() as u32;
     // SAFETY: both descriptors are open, and the request takes a number, no pointer.
-    check(unsafe { perf::ioctls::SET_BPF(event.as_raw_fd(), program) }).map(drop)
+    match check(unsafe { perf::ioctls::SET_BPF(event.as_raw_fd(), program) }) {
+        Err(error) if error.raw_os_error() != Some(libc::EEXIST) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -113,11 +113,7 @@ impl BpfStackCopier {
 
     /// Attaches the program to an event. Returns false if the event cannot run programs.
     pub(crate) fn attach(&self, event: &File) -> bool {
-        match sys::attach_program(event, &self.program) {
-            Ok(()) => true,
-            // It runs the program already.
-            Err(error) => error.raw_os_error() == Some(libc::EEXIST),
-        }
+        sys::attach_program(event, &self.program).is_ok()
     }
 
     /// Returns the number of chunks of a CPU that were lost because the ring was full.

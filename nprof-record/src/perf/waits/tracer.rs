@@ -272,11 +272,7 @@ impl WaitTracer {
         if let Some(next) = next {
             sys::bpf_map_set(&self.next_program, 0, next)?;
         }
-        match sys::attach_program(event, on_timer) {
-            // It runs the program already.
-            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => Err(error),
-            _ => Ok(true),
-        }
+        sys::attach_program(event, on_timer).map(|()| true)
     }
 
     /// Attaches the programs, but not those for switches if waits are recorded in windows only. They follow
