@@ -329,7 +329,8 @@ INLINE u64 by_our_clock(u64 time)
 	return clock && clock->read ? time + clock->offset : 0;
 }
 
-static const u64 NEVER = ~0ull;
+// Later than all times of the clock, and less than 2^63.
+static const u64 NEVER = 1ull << 62;
 
 INLINE u64 end_of_measurement(void)
 {
@@ -436,15 +437,25 @@ INLINE u32 hits(struct draw *draw, u64 size, u64 period)
 	return found;
 }
 
-INLINE u64 min(u64 a, u64 b)
-{
-	return a < b ? a : b;
-}
-
-// Clocks of CPUs may differ by some ns.
+// Returns 0 if the times are in the other order: clocks of CPUs may differ by some ns. They differ by less than
+// 2^63. A branch would double the paths that the verifier follows.
 INLINE u64 difference(u64 later, u64 earlier)
 {
-	return later > earlier ? later - earlier : 0;
+	long passed = later - earlier, negative = passed >> 63;
+
+	// The compiler must not make a branch of it.
+	__asm__ volatile("" : "+r"(negative));
+	return passed & ~negative;
+}
+
+INLINE u64 min(u64 a, u64 b)
+{
+	return a - difference(a, b);
+}
+
+INLINE u64 max(u64 a, u64 b)
+{
+	return a + difference(b, a);
 }
 
 // The part of a stack beyond the kernel's copy, in chunks before the sample. The rules are those of
@@ -746,8 +757,7 @@ __attribute__((noinline)) int account(struct bpf_raw_tracepoint_args *ctx, struc
 		return 0;
 	}
 	// As in `on_switched_in`.
-	if (switched->now < thread->since)
-		switched->now = thread->since;
+	switched->now = max(switched->now, thread->since);
 	total = switched->now - thread->since;
 	if (thread->phase != RUNS) {
 		// The first part of its life, or of the recording, of which no switch was seen.
@@ -894,8 +904,7 @@ int on_switched_in(u64 *ctx)
 		wait.until = ktime_get_ns();
 	// The time of the switch from it is some us too late if the scheduler had just read its clock, and had not
 	// when the offset was read. No time is counted twice.
-	if (wait.until < thread->since)
-		wait.until = thread->since;
+	wait.until = max(wait.until, thread->since);
 	// A wait that goes on at the end ends there, also if the thread runs before `on_task` has reported it.
 	end = end_of_measurement();
 	beyond = difference(wait.until, end);
