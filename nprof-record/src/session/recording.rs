@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustc_hash::FxHashSet;
 
 use crate::convert::converter::{CommandExit, Converter, ONGOING_MIN_NS};
+use crate::event::CpuMode;
 use crate::image::kept_images::KeptSummary;
 use crate::perf::backlog::Backlog;
 use crate::perf::calls::tracer::CallTracer;
@@ -440,6 +441,12 @@ impl Recording {
         next_ns
     }
 
+    /// True if the CPU time follows from the exact times of all threads, also of those that exit.
+    fn measures_cpu_time(&self) -> bool {
+        let is_whole = self.waits.as_ref().is_some_and(WaitMeter::measures_all_threads);
+        is_whole && self.plan.cpu_mode() == CpuMode::Both
+    }
+
     fn cpu_time(&self, processes: impl Iterator<Item = u32>) -> Option<CpuTimeMeter> {
         let scope = self.plan.cpu_mode();
         Some(CpuTimeMeter::begin(self.cpu_time_scope.clone()?, scope, processes))
@@ -475,7 +482,9 @@ impl Recording {
             return Ok(());
         }
         progress.polled_ns = now_ns;
-        if let Some(cpu_time) = &mut progress.cpu_time {
+        // To sum the times of 1000 threads takes 50 us.
+        let is_measured = self.measures_cpu_time();
+        if let Some(cpu_time) = progress.cpu_time.as_mut().filter(|_| !is_measured) {
             let living = self.converter.processes();
             match exited.is_empty() {
                 true => cpu_time.poll(living),

@@ -80,6 +80,11 @@ impl WaitMeter {
         }
     }
 
+    /// True if the exact times of all threads are known.
+    pub(crate) fn measures_all_threads(&self) -> bool {
+        matches!(self, Self::Bpf(_)) && self.missed() == 0
+    }
+
     /// Returns the mean time in ns between two looks at waiting threads, if it is much longer than requested.
     pub(crate) fn rare_looks_ns(&self) -> Option<u64> {
         match self {

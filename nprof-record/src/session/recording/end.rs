@@ -6,7 +6,7 @@ use nprof_stream::{End, EventId, Record};
 
 use crate::convert::counts::Sum;
 use crate::convert::dictionary::Sink;
-use crate::event::{CpuMode, PreloadPlan, PreloadedEvent};
+use crate::event::{PreloadPlan, PreloadedEvent};
 use crate::image::kept_images::KeptImages;
 use crate::os::procfs;
 use crate::perf::plan::{OpenMode, Plan};
@@ -39,6 +39,8 @@ impl Recording {
             Some(CpuTimeScope::Cgroup(_)) => self.workload.child().is_some(),
             Some(CpuTimeScope::Cpus(_)) | None => false,
         };
+        // The scheduler charges a thread from its wake-up on a CPU on which another one still runs.
+        let is_exact = is_by_thread && self.measures_cpu_time();
         let Self {
             plan,
             mut converter,
@@ -61,11 +63,6 @@ impl Recording {
             .as_ref()
             .map(|it| it.unseen.processes + it.bypassed.processes + it.unconnected.processes);
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
-        // The scheduler charges a thread from its wake-up on a CPU on which another one still runs.
-        let is_exact = matches!(waits, Some(WaitMeter::Bpf(_)))
-            && is_by_thread
-            && unmeasured == 0
-            && plan.cpu_mode() == CpuMode::Both;
         let exact_ns = times.filter(|_| is_exact).map(|times| times.cpu_ns);
         let task_ns = used_ns.map(|used_ns| exact_ns.unwrap_or(used_ns));
         let unread_images = converter.images_without_descriptors();
