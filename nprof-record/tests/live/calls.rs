@@ -18,17 +18,12 @@ const SLICE_NS: u64 = 1_000_000_000;
 const ROUNDS: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 #include <sys/syscall.h>
+#include "now.h"
 #define F(n) __asm__(".text\n.type f" #n ", @function\nf" #n ": push %rbx\n pop %rbx\n ret\n.size f" #n ", .-f" #n "\n"); void f##n(void);
 F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15) F(16) F(17) F(18) F(19)
 static void (*const all[])(void) = {f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18, f19};
-static unsigned long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 static void *work(void *at) {
     long number = (long)at;
     for (int round = 0; round < 5; round++) {
@@ -317,14 +312,9 @@ fn function_beyond_the_limit_is_taken_off_and_others_are_not() {
 /// instruction of `slow` in a single step. They print the number of calls of each.
 const STEPPED: &str = r#"
 #include <stdio.h>
-#include <time.h>
+#include "now.h"
 #define F(n, code) __asm__(".text\n.type " #n ", @function\n" #n ": .cfi_startproc\n " code "\n ret\n .cfi_endproc\n.size " #n ", .-" #n "\n"); void n(void);
 F(slow, "mov %rbx, %rbx") F(fast, "nop")
-static unsigned long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 __attribute__((noinline)) static int calls(unsigned long long until) {
     for (int i = 0; i < 30; i++) slow(), fast();
     while (now() < until) {}

@@ -23,14 +23,9 @@ const PAGES: &str = r#"
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+#include "now.h"
 static __thread volatile char *next;
-static unsigned long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 static long faults(void) {
     struct rusage usage;
     getrusage(RUSAGE_THREAD, &usage);

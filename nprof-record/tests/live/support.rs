@@ -98,7 +98,9 @@ impl Directory {
         let program = self.path("program");
         let file = self.path(if compiler == "g++" { "program.cc" } else { "program.c" });
         std::fs::write(&file, source).expect("written");
-        match Command::new(compiler).args([&file, "-o", &program]).args(options).status() {
+        let headers = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/tests/live");
+        let words = [&file, "-o", &program, headers];
+        match Command::new(compiler).args(words).args(options).status() {
             Ok(status) => assert!(status.success(), "{compiler} {options:?}"),
             // Machines without compilers still run the other tests.
             Err(_) => {

@@ -23,12 +23,7 @@ const LOCKSTEP: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/prctl.h>
-#include <time.h>
-static long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
+#include "now.h"
 static void sleep_until(long long end) {
     struct timespec t = {end / 1000000000, end % 1000000000};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, 0);
@@ -81,13 +76,8 @@ fn shares_of_waits_in_step_with_the_period_are_right() {
 /// long one in ns.
 const NEEDLE: &str = r#"
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
-static long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
+#include "now.h"
 static int there[2], back[2];
 static char byte;
 __attribute__((noinline)) static int long_read(void) { return read(back[0], &byte, 1) + 1; }
@@ -295,12 +285,7 @@ const PREEMPTED: &str = r#"
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <time.h>
-static long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
+#include "now.h"
 static long long end;
 static void *turns(void *unused) {
     struct timespec nap = {0, 20000};

@@ -42,13 +42,8 @@ const PING_PONG: &str = r#"
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
-static long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
+#include "now.h"
 int main(void) {
     int there[2], back[2];
     char byte = 0;

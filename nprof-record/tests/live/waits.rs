@@ -15,12 +15,7 @@ use crate::waits_by_switches::{EXECUTING_THREAD, assert_books_of_executing_threa
 pub(crate) const SLEEPER: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
-#include <time.h>
-static long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
+#include "now.h"
 static long long nap(long ns) {
     long long start = now();
     struct timespec t = {0, ns};
@@ -163,15 +158,10 @@ const WOKEN: &str = r#"
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
+#include "now.h"
 static int ends[2];
 static volatile int done;
-static long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
 static void run_on(int cpu, int priority) {
     cpu_set_t one;
     CPU_ZERO(&one);
