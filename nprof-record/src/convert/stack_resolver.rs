@@ -205,15 +205,16 @@ impl StackResolver {
         node
     }
 
-    /// Appends the user frames to `keys`, leaf first. Returns the reason why they are incomplete.
-    fn user_part(
+    /// Walks the user stack of a sample: sets `addresses`, and `outer` where a watch has found the rest. Returns the
+    /// reason why they are incomplete.
+    fn walk(
         &mut self,
         process: &mut Process,
+        maps: &Rc<AddressSpace>,
         sample_id: SampleId,
         sample: &Sample<'_>,
     ) -> Mark {
         self.addresses.clear();
-        let maps = process.maps.clone();
         let runtime = RuntimeCode {
             owner: ProcessId { pid: sample_id.pid, serial: process.serial },
             time_ns: sample_id.time,
@@ -226,12 +227,12 @@ impl StackResolver {
         let input = &sample.stack;
         // Of a stack that the source walked at most the rule of the last address is needed.
         let is_copied = matches!(input.user, UserStack::Copied(_));
-        let space = if is_copied { self.latest.of(sample_id.tid, &maps).space } else { 0 };
+        let space = if is_copied { self.latest.of(sample_id.tid, maps).space } else { 0 };
         let rules = is_copied.then_some((&mut self.rules, space));
-        let mut code = ProcessCode { maps: &maps, images: &mut self.frames.images, runtime, rules };
+        let mut code = ProcessCode { maps, images: &mut self.frames.images, runtime, rules };
         let not_seen = &mut process.not_seen_since_exec;
         let (depth, addresses) = (self.depth, &mut self.addresses);
-        let mark = match &input.user {
+        match &input.user {
             // Its stack may be another by now: no breakpoint could prove that it is not.
             UserStack::Copied(copied) if copied.is_after_call => {
                 let mut notes = FrameNotes::default();
@@ -280,7 +281,7 @@ impl StackResolver {
                 mark
             }
             UserStack::Walked(walked) => {
-                let latest = self.latest.of(sample_id.tid, &maps);
+                let latest = self.latest.of(sample_id.tid, maps);
                 let mark_of_end = |root| latest.mark_of_end(root);
                 let walked = *walked;
                 sample_stack::take_walked(
@@ -302,7 +303,18 @@ impl StackResolver {
                 addresses.push(FrameAddress::Instruction(RuntimeAddress(input.ip)));
                 Mark::None
             }
-        };
+        }
+    }
+
+    /// Appends the user frames to `keys`, leaf first. Returns the reason why they are incomplete.
+    fn user_part(
+        &mut self,
+        process: &mut Process,
+        sample_id: SampleId,
+        sample: &Sample<'_>,
+    ) -> Mark {
+        let maps = process.maps.clone();
+        let mark = self.walk(process, &maps, sample_id, sample);
         if let Some((addresses, mut keys)) = self.outer.take() {
             // The cache only saves work if the node is in it, and no new epoch drops it first.
             let depth = self.keys.len() + self.addresses.len() + addresses.len() + 2;

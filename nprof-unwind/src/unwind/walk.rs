@@ -69,14 +69,8 @@ pub fn unwind<A: Architecture>(
             && address.is_return()
             && code.is_after_call(address.value()) == Some(false)
             && !is_signal_return(&info)
-            && let Some(callee) = frame_after(start.0, addresses.len() - start.1 - 1, stack, code)
-            && let Some(found) = no_table::step_by_own_code(
-                &callee.registers,
-                callee.address,
-                stack,
-                code,
-                &mut caller,
-            )
+            && let Some(found) =
+                step_by_code_after(start.0, addresses.len() - start.1 - 1, stack, code, &mut caller)
         {
             (registers, address, is_new) = (caller, found, false);
             certainty = certainty.min(Certainty::Analyzed);
@@ -137,20 +131,14 @@ pub fn unwind<A: Architecture>(
             Ok(Caller::Zero) if is_signal_return(&info) => {
                 FrameAddress::Instruction(RuntimeAddress(0))
             }
-            Ok(Caller::None | Caller::Bottom) => {
-                if step == Ok(Caller::Bottom)
+            Ok(end) => {
+                if end == Caller::Bottom
                     && let Some(last) = addresses.last_mut()
                 {
                     *last = FrameAddress::Instruction(address.value());
                 }
-                return if certainty == Certainty::Guessed {
-                    Mark::NoUnwindInfo
-                } else {
-                    Mark::None
-                };
+                return mark_of_end(end, certainty);
             }
-            Ok(Caller::Zero) if certainty == Certainty::Tables => return Mark::None,
-            Ok(_) => return Mark::NoUnwindInfo,
             Err(mark) => {
                 if is_outside_copy(mark) && certainty == Certainty::Tables {
                     visit_last(&registers, stack, &info, addresses.len(), visitor);
@@ -188,6 +176,27 @@ fn step_by_kept<A: Architecture>(
     let step = step_by_rule(&registers, stack, rule, caller);
     let Ok(Caller::At(found)) = step else { return None };
     (code.is_after_call(found.value()) == Some(true)).then_some(found)
+}
+
+/// Returns the mark of a stack that ends with a frame without a caller.
+fn mark_of_end(end: Caller, certainty: Certainty) -> Mark {
+    let is_complete = match end {
+        Caller::Zero => certainty == Certainty::Tables,
+        _ => certainty != Certainty::Guessed,
+    };
+    if is_complete { Mark::None } else { Mark::NoUnwindInfo }
+}
+
+/// Finds the caller of the frame to which a number of steps by tables lead, by the code of its function.
+fn step_by_code_after<A: Architecture>(
+    frame: FrameState<A>,
+    steps: usize,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap<A>,
+    caller: &mut Registers<A>,
+) -> Option<FrameAddress> {
+    let frame = frame_after(frame, steps, stack, code)?;
+    no_table::step_by_own_code(&frame.registers, frame.address, stack, code, caller)
 }
 
 /// Returns the frame to which a number of steps lead, all by tables. None if they do not.
