@@ -177,14 +177,12 @@ struct {
 	TYPE(value, u64);
 } missed SEC(".maps");
 
-// The time at which the measurement ends; 0 as long as it goes on. The recorder sets it: to detach the programs
-// takes 10 to 60 ms, one after the other, in which threads begin, wait and end. What lies beyond is left out.
-struct {
-	UINT(type, MAP_ARRAY);
-	UINT(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} end_time SEC(".maps");
+// Later than all times of the clock, and less than 2^63.
+#define NEVER (1ull << 62)
+
+// The time at which the measurement ends. The recorder sets it: to detach the programs takes 10 to 60 ms, one after
+// the other, in which threads begin, wait and end. What lies beyond is left out.
+volatile u64 end_time = NEVER;
 
 // The events of each CPU: of full samples, of notes without a stack, and of samples of wakers.
 struct {
@@ -322,23 +320,9 @@ INLINE u64 time_of_switch(struct task_struct *task, int has_yielded)
 }
 
 // Returns a time of the scheduler of this CPU by the clock of the records; 0 if it is unknown.
-INLINE u64 by_our_clock(u64 time)
+INLINE u64 by_our_clock(const struct clock *clock, u64 time)
 {
-	struct clock *clock = this_clock();
-
-	return clock && clock->read ? time + clock->offset : 0;
-}
-
-// Later than all times of the clock, and less than 2^63.
-static const u64 NEVER = 1ull << 62;
-
-INLINE u64 end_of_measurement(void)
-{
-	u32 first = 0;
-	volatile u64 *end = map_lookup(&end_time, &first);
-	u64 at = end ? *end : 0;
-
-	return at ? at : NEVER;
+	return clock->read ? time + clock->offset : 0;
 }
 
 INLINE struct place *place_of(u32 tid)
@@ -395,6 +379,14 @@ INLINE void forget(u32 tid)
 
 	if (!place || !__sync_bool_compare_and_swap(&place->key, ~tid, FREE))
 		map_delete(&threads, &tid);
+}
+
+// True if the time of the scheduler at which a thread was last switched in on this CPU is later than another.
+INLINE int has_arrived_since(u64 time, u64 last_arrival)
+{
+	struct clock *clock = this_clock();
+
+	return clock && time < by_our_clock(clock, last_arrival);
 }
 
 static const u64 PASSED = ~0ull;
@@ -744,7 +736,7 @@ __attribute__((noinline)) int account(struct bpf_raw_tracepoint_args *ctx, struc
 	if (!thread || !switched)
 		return 0;
 	is_dead = switched->state & 0x80;  // TASK_DEAD: it is never switched in again
-	end = end_of_measurement();
+	end = end_time;
 	if (switched->now > end) {
 		// A thread that ends before `on_task` has reported it.
 		if (!is_dead)
@@ -773,7 +765,7 @@ __attribute__((noinline)) int account(struct bpf_raw_tracepoint_args *ctx, struc
 	// A thread that waited when it was found, or has been switched in since then: the offset of the clocks
 	// is too large by less than OFFSET_NS.
 	is_unseen = thread->phase == ATTACHED
-		    && (thread->state || thread->since + OFFSET_NS < by_our_clock(switched->last_arrival));
+		    && (thread->state || has_arrived_since(thread->since + OFFSET_NS, switched->last_arrival));
 	if (thread->phase == WAITS || is_unseen) {
 		// The end of its wait was not seen: `on_switched_in` is detached before this program. The
 		// wait goes on in the books, for the short time until all programs are detached.
@@ -833,7 +825,7 @@ int on_waking(u64 *ctx)
 	if (!thread || (thread->phase != WAITS && thread->phase != ATTACHED))
 		return 0;
 	// Once it is woken, it waits for a CPU.
-	if (!thread->state || thread->woken || end_of_measurement() != NEVER)
+	if (!thread->state || thread->woken || end_time != NEVER)
 		return 0;
 	wake.since = thread->since;
 	wake.until = ktime_get_ns();
@@ -895,9 +887,11 @@ int on_switched_in(u64 *ctx)
 	if (phase != WAITS && phase != ATTACHED)
 		return 0;
 	clock = this_clock();
-	wait.until = clock ? clock->switched : 0;
+	if (!clock)
+		return 0;
+	wait.until = clock->switched;
 	// The kernel's own account of the last time at which it was switched in.
-	arrived = by_our_clock(task->sched_info.last_arrival);
+	arrived = by_our_clock(clock, task->sched_info.last_arrival);
 	// `on_switch` is not attached yet, has no clock, or did not run for the task before this one: a
 	// virtual machine was seen to run no program at switches from threads of its supervisor.
 	if (wait.until < thread->since || wait.until < arrived)
@@ -906,7 +900,7 @@ int on_switched_in(u64 *ctx)
 	// when the offset was read. No time is counted twice.
 	wait.until = max(wait.until, thread->since);
 	// A wait that goes on at the end ends there, also if the thread runs before `on_task` has reported it.
-	end = end_of_measurement();
+	end = end_time;
 	beyond = difference(wait.until, end);
 	if (end != NEVER && !__sync_bool_compare_and_swap(&thread->phase, phase, RUNS))
 		return 0;
@@ -974,7 +968,7 @@ int on_fork(u64 *ctx)
 	int tid = 0;
 	struct thread *thread = current_thread(&parent);
 
-	if (!thread || thread->phase == PENDING || end_of_measurement() != NEVER)
+	if (!thread || thread->phase == PENDING || end_time != NEVER)
 		return 0;
 	probe_read_kernel(&tid, sizeof(tid), __builtin_preserve_access_index(&child->pid));
 	new.begin = new.since = ktime_get_ns();
@@ -1001,7 +995,7 @@ int on_exec(u64 *ctx)
 		moved = *old;
 		forget(before);
 		if (moved.phase < PENDING) {
-			now = min(ktime_get_ns(), end_of_measurement());
+			now = min(ktime_get_ns(), end_time);
 			total = difference(now, moved.since);
 			waited = 0;
 			if (moved.phase != RUNS)
@@ -1021,7 +1015,7 @@ int on_exec(u64 *ctx)
 	if (!thread || thread->phase != PENDING)
 		return 0;
 	moved = *thread;
-	moved.begin = moved.since = min(ktime_get_ns(), end_of_measurement());
+	moved.begin = moved.since = min(ktime_get_ns(), end_time);
 	moved.run_delay = task->sched_info.run_delay;
 	moved.phase = RUNS;
 	add_thread(tid, &moved);
@@ -1201,7 +1195,7 @@ int on_task(struct bpf_iter__task *ctx)
 	capture->progress.run_delay = task->sched_info.run_delay;
 	capture->progress.arrivals = arrivals;
 	capture->progress.thread = *thread;
-	capture->progress.now = min(ktime_get_ns(), end_of_measurement());
+	capture->progress.now = min(ktime_get_ns(), end_time);
 	capture->progress.thread.phase = phase == CLOSED ? WAITS : phase;
 	is_waiting = capture->progress.thread.phase == WAITS
 		     || (capture->progress.thread.phase == ATTACHED && capture->progress.state != 0);

@@ -86,8 +86,11 @@ impl BpfObject {
                 entries: definition.max_entries(),
                 flags: definition.map_flags(),
             })?;
-            if definition.section_kind() == EbpfSectionKind::Rodata {
+            let section = definition.section_kind();
+            if matches!(section, EbpfSectionKind::Rodata | EbpfSectionKind::Data) {
                 map.set(&0_u32.to_ne_bytes(), definition.data())?;
+            }
+            if section == EbpfSectionKind::Rodata {
                 map.freeze()?;
             }
             maps.insert(name.clone(), map);

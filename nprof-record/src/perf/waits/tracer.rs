@@ -198,7 +198,7 @@ impl WaitTracer {
             wakes: object.take_map("wakes")?.file,
             capture_after: object.take_map("capture_after")?,
             window: object.take_map("window")?,
-            end_time: object.take_map("end_time")?,
+            end_time: object.take_map(".data")?,
             missed: object.take_map("missed")?,
             code: Vec::new(),
             stack_copies,
