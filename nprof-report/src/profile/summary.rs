@@ -363,24 +363,32 @@ impl Summary {
         let hertz = self.events.iter().find_map(|event| event.event.frequency);
         match (used_ns, hertz) {
             (Some(used_ns), Some(hertz)) => {
-                let used = used_ns as f64 / 1e9;
+                let (used, time) = (used_ns as f64 / 1e9, self.cpu_time_name());
                 // The probability of none is below 1 % from 4.6 expected samples on.
                 if used * hertz as f64 > 4.6 {
-                    format!(
-                        "no samples in {used:.2} s of CPU time: see the messages of nprof-record"
-                    )
+                    format!("no samples in {used:.2} s of {time}: see the messages of nprof-record")
                 } else {
                     format!(
-                        "no samples: the runs used {used:.4} s of CPU time, waiting is not sampled"
+                        "no samples in {used:.4} s of {time} at {hertz} Hz; waiting is not sampled"
                     )
                 }
             }
             _ if self.events.is_empty() => "no samples".to_owned(),
             _ if self.events.iter().any(EventSummary::has_time_on_cpu) => {
-                "no samples: run the program for longer".to_owned()
+                "no samples: run the program for longer, and on the recorded CPUs".to_owned()
             }
             _ => "no samples: the recorded events did not happen, or too seldom for a sample"
                 .to_owned(),
+        }
+    }
+
+    /// Returns the name of the CPU time that the runs used: of the mode that was sampled.
+    pub(crate) fn cpu_time_name(&self) -> &'static str {
+        let mut events = self.events.iter().map(|summary| &summary.event);
+        match events.find(|event| event.measure == Measure::CpuTime).map(|event| &event.scope[..]) {
+            Some(b"user") => "user CPU time",
+            Some(b"kernel") => "kernel CPU time",
+            _ => "CPU time",
         }
     }
 
@@ -402,7 +410,7 @@ impl Summary {
         let has_begun = |run: &Run| !self.live || run.head.is_some() || run.samples > 0;
         for (i, run) in self.runs.iter().enumerate().filter(|(_, run)| has_begun(run)) {
             let number = if self.runs.len() > 1 { format!(" {}", i + 1) } else { String::new() };
-            lines.extend(run_lines(run, &number, self.live));
+            lines.extend(run_lines(run, &number, self.live, self.cpu_time_name()));
         }
         for event in self.events.iter().filter(|event| event.sum.samples > 0) {
             lines.extend(event_lines(event));
@@ -506,7 +514,7 @@ fn waited(events: &[EventSummary], name: &[u8]) -> Option<u64> {
 }
 
 /// Returns the lines about one run. `number` identifies it as `--by run` does.
-fn run_lines(run: &Run, number: &str, live: bool) -> Vec<String> {
+fn run_lines(run: &Run, number: &str, live: bool, cpu_time: &str) -> Vec<String> {
     let Some(head) = &run.head else {
         return vec![format!("{}: the head of the stream is lost", escaped(run.input.as_bytes()))];
     };
@@ -521,7 +529,7 @@ fn run_lines(run: &Run, number: &str, live: bool) -> Vec<String> {
     // A recorder that was killed wrote no end, so its totals are unknown.
     let task_ns = end.and_then(|end| end.task_ns);
     if let Some(task_ns) = task_ns {
-        facts.push(format!("{:.2} s of CPU time", task_ns as f64 / 1e9));
+        facts.push(format!("{:.2} s of {cpu_time}", task_ns as f64 / 1e9));
     }
     let sampled_ns = end.and_then(|end| end.sampled_ns);
     if let (Some(sampled), Some(task)) = (sampled_ns, task_ns.filter(|&ns| ns > 0)) {

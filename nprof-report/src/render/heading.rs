@@ -1,8 +1,6 @@
 //! The lines above a table: the facts needed to judge it, or with `--verbose` all facts on the
 //! recording. Pure.
 
-use std::time::Duration;
-
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
 use nprof_stream::{Mark, Measure};
@@ -72,7 +70,7 @@ fn commands(summary: &Summary) -> Vec<String> {
             lines.push(format!("{input}: the head of the stream is lost"));
             continue;
         };
-        lines.push(format!("command: {command}{}", times(runs, summary.watched)));
+        lines.push(format!("command: {command}{}", times(runs, summary)));
     }
     if commands.len() > COMMANDS {
         let others = commands.len() - COMMANDS;
@@ -82,14 +80,14 @@ fn commands(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// Returns the number of runs, their time and their CPU time, as the end of a line. `watched` is the
-/// time since the report began to read, if the streams are still being written.
-fn times(runs: &[&Run], watched: Option<Duration>) -> String {
+/// Returns the number of runs, their time and their CPU time, as the end of a line. While the streams are
+/// still being written, it is the time since the report began to read.
+fn times(runs: &[&Run], summary: &Summary) -> String {
     let mut facts = Vec::new();
     let elapsed_ns =
         |run: &Run| Some(run.end.as_ref()?.time?.saturating_sub(run.head.as_ref()?.time?));
     match runs {
-        [run] => match (elapsed_ns(run), watched) {
+        [run] => match (elapsed_ns(run), summary.watched) {
             (Some(ns), _) => facts.push(format!("{:.2} s", ns as f64 / 1e9)),
             (None, Some(watched)) => facts.push(format!("{:.1} s so far", watched.as_secs_f64())),
             (None, None) => {}
@@ -99,7 +97,8 @@ fn times(runs: &[&Run], watched: Option<Duration>) -> String {
     // A recorder that was killed wrote no end, so its totals are unknown.
     let task_ns: Option<Vec<u64>> = runs.iter().map(|run| run.end.as_ref()?.task_ns).collect();
     if let Some(task_ns) = task_ns {
-        facts.push(format!("{:.2} s of CPU time", total(task_ns.into_iter()) as f64 / 1e9));
+        let used = total(task_ns.into_iter()) as f64 / 1e9;
+        facts.push(format!("{used:.2} s of {}", summary.cpu_time_name()));
     }
     if facts.is_empty() { String::new() } else { format!("  ({})", facts.join(", ")) }
 }

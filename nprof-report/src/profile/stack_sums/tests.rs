@@ -116,11 +116,14 @@ fn absence_of_samples_is_explained_by_the_cpu_time() {
         profile.summary.heading().pop().unwrap_or_default()
     };
     let heading = |task_ns| heading_of("name=cpu-clock\tmeasure=cpu-time\tfrequency=997", task_ns);
-    let idle = "no samples: the runs used 0.0006 s of CPU time, waiting is not sampled";
+    let idle = "no samples in 0.0006 s of CPU time at 997 Hz; waiting is not sampled";
     assert_eq!(heading("\ttask_ns=600000"), idle);
     let unseen = "no samples in 0.97 s of CPU time: see the messages of nprof-record";
     assert_eq!(heading("\ttask_ns=969000000"), unseen);
-    assert_eq!(heading(""), "no samples: run the program for longer");
+    assert_eq!(heading(""), "no samples: run the program for longer, and on the recorded CPUs");
+    let user = "name=cpu-clock\tmeasure=cpu-time\tfrequency=997\tscope=user";
+    let idle = "no samples in 0.0006 s of user CPU time at 997 Hz; waiting is not sampled";
+    assert_eq!(heading_of(user, "\ttask_ns=600000"), idle);
     let rare = "no samples: the recorded events did not happen, or too seldom for a sample";
     for event in ["name=fd.open", "name=heap.alloc\tmeasure=bytes", "name=page-faults"] {
         assert_eq!(heading_of(event, "\ttask_ns=969000000"), rare);
