@@ -8,7 +8,7 @@ use clap::{ArgGroup, Parser, ValueEnum};
 
 use nprof_cli::time;
 
-use crate::event::{self, CpuMode, EventSpec, PERIOD_MAX, StackMode};
+use crate::event::{self, CpuMode, EventSpec, StackMode};
 use crate::os::machine;
 use crate::perf::waits::windows::Windows;
 use crate::session::recording::Times;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     pub(crate) frequency: Option<u64>,
 
     /// Period of events that have none in -e: events from one sample to the next
-    #[arg(short = 'c', value_name = "N", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..=PERIOD_MAX))]
+    #[arg(short = 'c', value_name = "N", conflicts_with = "frequency", value_parser = EventSpec::parse_period)]
     pub(crate) count: Option<u64>,
 
     /// Sample by this event, see -l; can be repeated. The default is cycles if the machine counts

@@ -99,6 +99,23 @@ impl EventSpec {
         Ok(specs)
     }
 
+    /// Parses a period for events of any unit.
+    ///
+    /// # Errors
+    ///
+    /// If it is no number in the range of periods.
+    pub(crate) fn parse_period(text: &str) -> Result<u64, String> {
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(
+                "expected a number; a period with a unit follows the name of its event, such as \
+                 -e wait:5ms or -e heap:64k"
+                    .to_owned(),
+            );
+        }
+        let period = text.parse().ok().filter(|period| (1..=PERIOD_MAX).contains(period));
+        period.ok_or_else(|| format!("{text} is not between 1 and {PERIOD_MAX}"))
+    }
+
     /// Parses the value of `-e`.
     ///
     /// # Errors
