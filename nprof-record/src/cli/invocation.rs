@@ -56,19 +56,32 @@ fn value_events(plan: &Plan) -> anyhow::Result<Option<ValueEvents>> {
     Ok(Some(ValueEvents::new(periods, random)))
 }
 
+/// The most searches for children of running processes.
+const SEARCHES_MAX: usize = 10;
+
 /// Adds running processes to the converter. Their sideband events are enabled already.
 fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses, names: &ThreadNames) {
     let recorded = running.recorded();
-    for &pid in &recorded {
-        converter.add_existing_process(pid, names);
-        converter.read_maps(pid);
-    }
     for &pid in running.excluded() {
         converter.exclude(pid);
     }
-    // Children that were forked after `Target::find` and before the sideband was enabled.
-    for pid in procfs::descendants(&recorded, &running.known()) {
-        converter.add_existing_process(pid, names);
+    let mut have_maps = true;
+    for &pid in &recorded {
+        have_maps &= converter.add_existing_process(pid, names);
+    }
+    // Children that were forked after `Target::find` and before the sideband was enabled. A child inherits its
+    // mappings: if a parent has exited before they were read, those of a living descendant are needed.
+    let mut known = running.known();
+    for search in 0..SEARCHES_MAX {
+        if search > 0 && have_maps {
+            break;
+        }
+        let found = procfs::descendants(&recorded, &known);
+        have_maps = true;
+        for &pid in &found {
+            have_maps &= converter.add_existing_process(pid, names);
+        }
+        known.extend(found);
     }
 }
 

@@ -204,11 +204,12 @@ pub(crate) fn lives_since(tid: u32, time_ns: u64) -> bool {
         return false;
     }
     let Some(stat) = Stat::of(tid).filter(|stat| !stat.is_zombie) else { return false };
-    let start_ns = stat.start_ticks.saturating_mul(sys::clock_tick_ns());
-    let age_ns = sys::boot_ns().saturating_sub(start_ns);
-    // The clocks are read one after the other; ids are not reused within a tick.
-    let known_ns = sys::monotonic_ns().saturating_sub(time_ns);
-    known_ns <= age_ns.saturating_add(sys::clock_tick_ns())
+    !stat.is_later_than(time_ns)
+}
+
+/// True if an id that was known at `time_ns` is that of a later task.
+pub(crate) fn is_reused(tid: u32, time_ns: u64) -> bool {
+    Stat::of(tid).is_some_and(|stat| stat.is_later_than(time_ns))
 }
 
 /// Returns the ids of the existing processes.
@@ -280,6 +281,15 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
+    /// True if a task that was known at `time_ns` is an earlier one.
+    fn is_later_than(&self, time_ns: u64) -> bool {
+        let start_ns = self.start_ticks.saturating_mul(sys::clock_tick_ns());
+        let age_ns = sys::boot_ns().saturating_sub(start_ns);
+        // The clocks are read one after the other; ids are not reused within a tick.
+        let known_ns = sys::monotonic_ns().saturating_sub(time_ns);
+        known_ns > age_ns.saturating_add(sys::clock_tick_ns())
+    }
+
     /// Parses the text of /proc/PID/stat.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         // The second field, the name, may contain spaces and parentheses: count from its end.

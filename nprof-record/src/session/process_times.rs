@@ -158,6 +158,9 @@ impl Known {
 pub(crate) struct ProcessTimes {
     processes: FxHashMap<u32, Known>,
     gone: FxHashMap<u32, Gone>,
+    /// The ids that later processes have. Whether those are followed is known after the ends of the earlier
+    /// ones by their records.
+    reused: FxHashSet<u32>,
     /// The number of processes that existed at the beginning.
     existing: usize,
     /// The time of the beginning.
@@ -212,9 +215,14 @@ impl ProcessTimes {
                 Listing::All => true,
             };
             let before = Some(known.last).filter(|before| before.needs_only_clock() && !is_listed);
-            match read(pid, before).filter(|now| now.start_ticks == known.last.start_ticks) {
-                Some(now) => known.note_reading(now, now_ns, before.is_none()),
-                None => exited.push((Reverse(known.last.start_ticks), Reverse(pid))),
+            match read(pid, before) {
+                Some(now) if now.start_ticks == known.last.start_ticks => {
+                    known.note_reading(now, now_ns, before.is_none());
+                }
+                found => {
+                    self.reused.extend(found.map(|_| pid));
+                    exited.push((Reverse(known.last.start_ticks), Reverse(pid)));
+                }
             }
         }
         // Children before their parents.
@@ -224,7 +232,8 @@ impl ProcessTimes {
         }
         self.note_orphans(&exited.into_iter().map(|(_, Reverse(pid))| pid).collect());
         let room = (self.existing + NEW_MAX).saturating_sub(self.processes.len());
-        let new: Vec<u32> = living.filter(|pid| !self.processes.contains_key(pid)).collect();
+        let is_new = |pid: &u32| !self.processes.contains_key(pid) && !self.reused.contains(pid);
+        let new: Vec<u32> = living.filter(is_new).collect();
         for pid in new.into_iter().take(room.min(LISTED_MAX)) {
             if let Some(last) = read(pid, None) {
                 let start_ticks = last.start_ticks;
@@ -252,6 +261,7 @@ impl ProcessTimes {
 
     /// Takes the end of a followed process by its records. Ends come in the order of time.
     pub(crate) fn note_records(&mut self, end: ProcessEnd) {
+        self.reused.remove(&end.pid);
         match (self.gone.remove(&end.pid), self.processes.get_mut(&end.pid)) {
             (Some(gone), _) => self.add_sampled(end, Some(gone)),
             (None, Some(known)) => known.end = Some(end),

@@ -376,19 +376,8 @@ fn process_with_the_former_id_of_a_thread_is_not_recorded() {
         return eprintln!("SKIPPED: {}", stderr(&output));
     };
     let tid: u32 = line.expect("UTF-8").parse().expect("an id");
-    // Another process may take the id first.
-    let is_reused = (0..100).any(|_| {
-        if fs::write("/proc/sys/kernel/ns_last_pid", (tid - 1).to_string()).is_err() {
-            return false;
-        }
-        let mut other = Command::new(&program).arg("other").spawn().expect("it runs");
-        let is_same = other.id() == tid;
-        if !is_same {
-            other.kill().expect("ours");
-        }
-        other.wait().expect("it ends");
-        is_same
-    });
+    let other = spawn_with_id(tid, &program);
+    let is_reused = other.map(|mut other| other.wait().expect("it ends")).is_some();
     recording.stdin.take().expect("piped").write_all(b"x").expect("it reads");
     let message = stderr(&recording.wait_with_output().expect("it ends"));
     if !is_reused {
@@ -398,6 +387,103 @@ fn process_with_the_former_id_of_a_thread_is_not_recorded() {
     assert!(stream.samples.len() > 20, "{message}");
     // With the other process it would be five times as much.
     assert!(stream.coverage() < 2.0, "{message}");
+}
+
+/// Starts a program with an argument as a process with this id. None if other processes take it, or it cannot be
+/// chosen.
+fn spawn_with_id(id: u32, program: &str) -> Option<Child> {
+    (0..100).find_map(|_| {
+        fs::write("/proc/sys/kernel/ns_last_pid", (id - 1).to_string()).ok()?;
+        let mut other = Command::new(program).arg("other").spawn().expect("it runs");
+        if other.id() == id {
+            return Some(other);
+        }
+        other.kill().expect("ours");
+        other.wait().expect("it ends");
+        None
+    })
+}
+
+/// Stops its parent, the recorder, while a child exits and more tasks come and go than the recorder's rings
+/// can hold. It prints the id of the child, lets the recorder continue once it has read a byte, and
+/// works. With an argument it only works, by another name.
+const LOSES_AN_EXIT: &str = "
+int main(int count, char **words) {
+    char byte; int ready[2], end[2];
+    if (count > 1) { prctl(PR_SET_NAME, words[1]); burn(400); return 0; }
+    if (pipe(ready) || pipe(end)) return 1;
+    pid_t child = fork();
+    if (!child) { close(end[1]); burn(50); write(ready[1], \"x\", 1); read(end[0], &byte, 1); _exit(0); }
+    read(ready[0], &byte, 1);
+    kill(getppid(), SIGSTOP);
+    for (int i = 0; i < 6000; i++) { pid_t one = fork(); if (!one) _exit(0); waitpid(one, 0, 0); }
+    close(end[1]);
+    waitpid(child, 0, 0);
+    printf(\"%d\\n\", child); fflush(stdout);
+    read(0, &byte, 1);
+    kill(getppid(), SIGCONT);
+    burn(400);
+    return 0;
+}";
+
+#[test]
+fn process_with_the_id_of_one_of_which_the_exit_was_lost_is_not_recorded() {
+    let source = format!("#include <signal.h>\n{LOSES_AN_EXIT}");
+    let Some((_directory, program, file)) = compile("loses-an-exit", &source) else { return };
+    let mut recording = recorder(&["--follow", "system", "-o", &file, "--", &program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(recording.stdout.take().expect("piped")).lines();
+    let Some(line) = lines.next() else {
+        let output = recording.wait_with_output().expect("it ends");
+        return eprintln!("SKIPPED: {}", stderr(&output));
+    };
+    let id: u32 = line.expect("UTF-8").parse().expect("an id");
+    let other = spawn_with_id(id, &program);
+    recording.stdin.take().expect("piped").write_all(b"x").expect("it reads");
+    let message = stderr(&recording.wait_with_output().expect("it ends"));
+    let Some(mut other) = other else {
+        return eprintln!("SKIPPED: no process got the id {id}");
+    };
+    other.wait().expect("it ends");
+    let stream = Stream::from_file(&file);
+    assert!(stream.end.as_ref().expect("an end").lost_records > Some(0), "{message}");
+    let of = |comm: &str| stream.samples.iter().filter(|sample| sample.comm == comm).count();
+    assert_eq!(of("other"), 0, "{message}");
+    assert!(of("program") > 300, "{}: {message}", of("program"));
+}
+
+/// A chain of processes: each works for some ms, forks the next one and exits. It begins before the recording, and
+/// lasts for two seconds; the first process waits for all.
+const CHAIN: &str = "int main(void) {
+    struct timespec t;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (!fork()) {
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        for (time_t end = t.tv_sec + 3; t.tv_sec < end; clock_gettime(CLOCK_MONOTONIC, &t)) {
+            burn(3);
+            if (fork()) _exit(0);
+        }
+        _exit(0);
+    }
+    puts(\"ready\"); fflush(stdout);
+    while (wait(0) > 0) {}
+    return 0;
+}";
+
+#[test]
+fn processes_forked_by_one_that_exits_while_it_is_found_have_its_mappings() {
+    let Some((_directory, program, file)) = compile("chain", CHAIN) else { return };
+    let running = Running::start(&mut Command::new(&program));
+    let output = record(&["-d", "1", "-o", &file, "--descendants", "-p", &running.pid()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stacks = named_stacks(&fs::read(&file).expect("a file"));
+    let unmapped = stacks.iter().filter(|stack| stack.mark == Mark::Unmapped).count();
+    assert!(stacks.len() > 100, "{}", stderr(&output));
+    assert!(unmapped * 20 < stacks.len(), "{unmapped} of {}", stacks.len());
 }
 
 /// A child works for 500 ms and prints its id, then its parent, which has waited for it, exits at

@@ -8,6 +8,7 @@ use crate::convert::converter::{CommandExit, Converter};
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::DoubtfulExit;
 use crate::os::procfs::{self, Stat};
+use crate::perf::record::SampleId;
 use crate::sys;
 
 /// Shortest time between two comparisons of the tasks with /proc, while sideband records are lost
@@ -30,6 +31,24 @@ impl<S: Sink> Converter<S> {
             self.add_known_thread(above, above, time_ns);
         }
         self.add_known_thread(pid, tid, time_ns);
+    }
+
+    /// Drops the task that had the id of a record's task before, if its exit may have been lost.
+    pub(super) fn drop_reused(&mut self, id: SampleId) {
+        if self.tree.is_of_another(id.pid, id.tid) {
+            self.drop_task(id.tid, id.time);
+        }
+        let known_since_ns = self.tree.take_lost_exit(id.pid);
+        if known_since_ns.is_some_and(|since_ns| procfs::is_reused(id.pid, since_ns)) {
+            self.drop_task(id.pid, id.time);
+        }
+    }
+
+    /// Drops a task of which the exit was lost, with the threads of its process.
+    fn drop_task(&mut self, tid: u32, time_ns: u64) {
+        self.drop_stack_state(tid);
+        self.tree.forget_reused(tid);
+        self.write_replaced(time_ns);
     }
 
     /// True if lost sideband records may have hidden processes.
@@ -63,7 +82,9 @@ impl<S: Sink> Converter<S> {
         self.note_gap();
         for tid in self.tree.living() {
             let since_ns = self.tree.task(tid).map_or(0, |task| task.time_ns);
-            if !procfs::lives_since(tid, since_ns) {
+            if procfs::is_reused(tid, since_ns) {
+                self.drop_task(tid, self.checked_ns);
+            } else if !procfs::lives_since(tid, since_ns) {
                 // If its record is only late, the record decides.
                 self.tree.doubt(tid, self.checked_ns);
             } else if self.tree.task(tid).is_some_and(|task| task.pid == tid) {

@@ -16,14 +16,19 @@ use crate::sys;
 impl<S: Sink> Converter<S> {
     /// Reads the mappings of a process that existed before the recording from /proc.
     pub(crate) fn read_maps(&mut self, pid: u32) {
-        let time = sys::monotonic_ns();
-        let text = procfs::maps(pid);
+        let (time, text) = (sys::monotonic_ns(), procfs::maps(pid));
+        self.set_maps(pid, time, text.as_deref());
+    }
+
+    /// Sets the mappings of a process as /proc showed them at `time`. None if they could not be read.
+    pub(super) fn set_maps(&mut self, pid: u32, time: u64, text: Option<&[u8]>) {
         // If the process has exited, its records are all there will ever be: accept all of them.
         self.tree.set_maps_known_until(pid, if text.is_some() { time } else { 0 });
         if let Some(process) = self.tree.process_mut(pid) {
             process.is_unreadable = text.is_none() && procfs::are_maps_refused(pid);
+            process.has_unknown_maps = !process.is_unreadable && text.is_none_or(<[u8]>::is_empty);
         }
-        for mmap in synthesize::executable(text.as_deref().unwrap_or_default(), pid) {
+        for mmap in synthesize::executable(text.unwrap_or_default(), pid) {
             self.handle_mmap(SampleId { time, ..SampleId::default() }, &mmap);
         }
     }
@@ -54,6 +59,7 @@ impl<S: Sink> Converter<S> {
     }
 
     pub(super) fn handle_mmap(&mut self, sample_id: SampleId, mmap: &Mmap<'_>) {
+        self.drop_reused(sample_id);
         self.note_life(sample_id.tid, sample_id.time);
         let Some(process) = self.tree.process_mut(mmap.pid) else { return };
         let serial = process.serial;

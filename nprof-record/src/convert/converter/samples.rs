@@ -70,7 +70,7 @@ impl<S: Sink> Converter<S> {
         sample: &record::Sample<'_>,
         sampled_ns: u64,
     ) -> Option<(TaskId, Mark)> {
-        let (task, process) = match self.tree.settled(sample_id.tid) {
+        let (task, process) = match self.tree.settled(sample_id.pid, sample_id.tid) {
             Some(settled) => settled,
             None => {
                 self.settle(sample_id, sample.stack.in_kernel)?;
@@ -117,6 +117,7 @@ impl<S: Sink> Converter<S> {
     /// Finds out what a sample of a task needs: adds the task if it is new to the tree, and reads the
     /// mappings of its process. None if the task does not belong to the tree.
     fn settle(&mut self, sample_id: SampleId, in_kernel: bool) -> Option<()> {
+        self.drop_reused(sample_id);
         self.add_if_new(sample_id.pid, sample_id.tid, sample_id.time);
         // A task that exits still runs in the kernel.
         if !in_kernel {

@@ -16,7 +16,18 @@ use crate::sys;
 impl<S: Sink> Converter<S> {
     /// Adds a process that existed before the recording, with all its threads. Those of processes without
     /// `names` are looked up in /proc.
-    pub(crate) fn add_existing_process(&mut self, pid: u32, names: &ThreadNames) {
+    ///
+    /// Returns false if it exits meanwhile: its mappings are unknown, and those of its children.
+    pub(crate) fn add_existing_process(&mut self, pid: u32, names: &ThreadNames) -> bool {
+        // First: processes of programs that fork again and again live for a millisecond.
+        let (time_ns, maps) = (sys::monotonic_ns(), procfs::maps(pid));
+        self.add_existing_threads(pid, names);
+        self.set_maps(pid, time_ns, maps.as_deref());
+        let has_maps = maps.is_some_and(|text| !text.is_empty());
+        has_maps || procfs::living_thread(pid).is_some()
+    }
+
+    fn add_existing_threads(&mut self, pid: u32, names: &ThreadNames) {
         let Some(threads) = names.get(&pid) else {
             procfs::threads(pid).into_iter().for_each(|tid| self.add_existing_thread(pid, tid));
             return;
@@ -88,7 +99,7 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Drops the state of the stack of a thread.
-    fn drop_stack_state(&mut self, tid: u32) {
+    pub(super) fn drop_stack_state(&mut self, tid: u32) {
         self.resolver.watches.forget(tid);
         let StackResolver { copy_hints, wait_copy_hints, .. } = &mut self.resolver;
         for copy_hints in [copy_hints, wait_copy_hints].into_iter().flatten() {
@@ -97,6 +108,7 @@ impl<S: Sink> Converter<S> {
     }
 
     pub(super) fn handle_comm(&mut self, sample_id: SampleId, tid: u32, exec: bool, name: &[u8]) {
+        self.drop_reused(sample_id);
         // Another thread of the process may name one that has exited.
         self.note_life(sample_id.tid, sample_id.time);
         // The memory with the watched frames is gone, and the other threads, too.
@@ -111,7 +123,7 @@ impl<S: Sink> Converter<S> {
         }
         for (task, tid) in self.tree.take_replaced() {
             self.end_replaced(task, tid, sample_id.time);
-            self.write_replaced(task, sample_id.time);
+            self.write_exit_of(task, sample_id.time);
         }
         match change {
             Some(CommChange::Started) => {
@@ -126,13 +138,22 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// Writes the exits of tasks that have exited without an exit record, and of which the ids are those of
+    /// others. The times of their ends are unknown.
+    pub(super) fn write_replaced(&mut self, time_ns: u64) {
+        for (task, _) in self.tree.take_replaced() {
+            self.write_exit_of(task, time_ns);
+        }
+    }
+
     /// Writes the exit of a task that has exited without an exit record.
-    fn write_replaced(&mut self, task: TaskId, time: u64) {
+    fn write_exit_of(&mut self, task: TaskId, time: u64) {
         let (kind, extras) = (ChangeKind::Exit, Extras::NONE);
         self.sink.take(&Record::Change(Change { time, task, kind, value: b"", extras }));
     }
 
     pub(super) fn handle_fork(&mut self, sample_id: SampleId, ids: TaskIds) {
+        self.drop_reused(sample_id);
         self.note_life(sample_id.tid, sample_id.time);
         self.add_if_new(sample_id.pid, sample_id.tid, sample_id.time);
         if self.tree.needs_maps(ids.parent_pid) {
@@ -142,10 +163,7 @@ impl<S: Sink> Converter<S> {
         // The id may have been that of an exited thread.
         self.drop_stack_state(ids.tid);
         let is_ours = self.tree.fork(ids, sample_id);
-        // Those that had this id. The times of their ends are unknown.
-        for (task, _) in self.tree.take_replaced() {
-            self.write_replaced(task, sample_id.time);
-        }
+        self.write_replaced(sample_id.time);
         if is_ours {
             self.define_task(ids.tid);
             self.measure_created(ids.tid, sample_id.time);

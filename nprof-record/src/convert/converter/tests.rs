@@ -77,6 +77,10 @@ fn sample_id(tid: u32) -> SampleId {
     SampleId { pid: tid, tid, time: 5, cpu: 0 }
 }
 
+fn thread_id(tid: u32) -> SampleId {
+    SampleId { pid: COMMAND, ..sample_id(tid) }
+}
+
 fn ids(pid: u32, parent_pid: u32, tid: u32) -> TaskIds {
     TaskIds { pid, parent_pid, tid }
 }
@@ -380,6 +384,17 @@ fn process_with_lost_fork_record_is_found_in_proc() {
 }
 
 #[test]
+fn id_of_a_thread_is_that_of_another_process_after_its_exit_was_lost() {
+    let mut converter = converter();
+    let thread = KernelRecord::Fork(ids(COMMAND, COMMAND, 101));
+    converter.handle_record(sample_id(COMMAND), &thread, SIDE);
+    converter.handle_record(thread_id(101), &leaf(0x1001), EVENT);
+    converter.sink.0.clear();
+    converter.handle_record(sample_id(101), &leaf(0x1001), EVENT);
+    assert_eq!(converter.sink.0, ["X2 exit  "], "and no sample");
+}
+
+#[test]
 fn epoch_defines_live_tasks_again() {
     let mut converter = converter();
     converter.resolver.frames.dictionary = Dictionary::new(1);
@@ -390,7 +405,7 @@ fn epoch_defines_live_tasks_again() {
     );
     converter.handle_record(sample_id(COMMAND), &leaf(0x1001), EVENT);
     converter.sink.0.clear();
-    converter.handle_record(sample_id(101), &leaf(0x1002), EVENT);
+    converter.handle_record(thread_id(101), &leaf(0x1002), EVENT);
     let expected = [
         "epoch",
         "other",
@@ -566,7 +581,7 @@ fn stacks_with_callers_of_earlier_ones_are_right_after_epochs_and_new_mappings()
                 kernel: Words(if in_kernel { &kernel } else { &[] }),
                 user: UserStack::Walked(Words(&user)),
             };
-            converter.handle_record(sample_id(tid), &sample(stack), EVENT);
+            converter.handle_record(thread_id(tid), &sample(stack), EVENT);
             let outermost = if number < 15 { offsets[2] } else { START + offsets[2] };
             let user = [offsets[0], offsets[1], outermost].map(|offset| format!("{offset:#x}"));
             let kernel_part = in_kernel.then(|| "k".to_owned());

@@ -65,6 +65,10 @@ pub(crate) struct Process {
     pub(super) maps_known_until_ns: u64,
     /// True if records of mappings may have been lost since /proc was read.
     pub(super) may_lack_maps: bool,
+    /// True if it had exited before its mappings could be read.
+    pub(crate) has_unknown_maps: bool,
+    /// True if its exit may have been lost, and its id may be that of a later process.
+    pub(super) may_be_reused: bool,
     /// True if /proc refused to show its mappings.
     pub(crate) is_unreadable: bool,
     /// True from an exec until a sample with registers of the new image. Registers that are not of
@@ -109,6 +113,8 @@ impl Process {
             maps: Rc::default(),
             maps_known_until_ns,
             may_lack_maps: false,
+            has_unknown_maps: false,
+            may_be_reused: false,
             is_unreadable: false,
             not_seen_since_exec: false,
             exec: None,

@@ -11,7 +11,7 @@ use nprof_stream::TaskId;
 use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::Mapping;
-use crate::convert::process_tree::membership::{Membership, UnknownTasks};
+use crate::convert::process_tree::membership::{Membership, RELEASED, UnknownTasks};
 use crate::convert::process_tree::task::{
     Life, NEVER_READ, PendingExec, Process, ProcessEnd, Task,
 };
@@ -104,6 +104,7 @@ impl ProcessTree {
         self.unknown.note_gap();
         for process in self.processes.values_mut() {
             process.may_lack_maps = true;
+            process.may_be_reused = true;
         }
     }
 
@@ -197,8 +198,9 @@ impl ProcessTree {
     /// Returns the id of a task in the stream, and its process, if all that its samples need is known:
     /// it lives, and the mappings of the process were read and lack none.
     #[inline]
-    pub(crate) fn settled(&mut self, tid: u32) -> Option<(TaskId, &mut Process)> {
-        let task = self.tasks.get(&tid).filter(|task| task.life == Life::Lives)?;
+    pub(crate) fn settled(&mut self, pid: u32, tid: u32) -> Option<(TaskId, &mut Process)> {
+        let is_settled = |task: &&Task| task.life == Life::Lives && task.pid == pid;
+        let task = self.tasks.get(&tid).filter(is_settled)?;
         let process = self.processes.get_mut(&task.pid)?;
         let is_read = process.maps_known_until_ns != NEVER_READ && !process.may_lack_maps;
         is_read.then_some((task.id, process))
@@ -214,6 +216,18 @@ impl ProcessTree {
     pub(crate) fn take_lost_maps(&mut self, pid: u32) -> bool {
         let process = self.processes.get_mut(&pid);
         process.is_some_and(|process| std::mem::take(&mut process.may_lack_maps))
+    }
+
+    /// Returns the time since which a process is known, if its exit may have been lost since the last call.
+    pub(crate) fn take_lost_exit(&mut self, pid: u32) -> Option<u64> {
+        let process = self.processes.get_mut(&pid)?;
+        let may_be_reused = std::mem::take(&mut process.may_be_reused);
+        self.tasks.get(&pid).filter(|_| may_be_reused).map(|task| task.time_ns)
+    }
+
+    /// Returns true if a thread id of the tree is that of a thread of another process by now.
+    pub(crate) fn is_of_another(&self, pid: u32, tid: u32) -> bool {
+        pid != RELEASED && self.tasks.get(&tid).is_some_and(|task| task.pid != pid)
     }
 
     /// Gives a process the name in /proc, because the record of it was lost. The process may have
@@ -308,7 +322,7 @@ impl ProcessTree {
             return true;
         }
         // Mappings that /proc listed for the parent hold from before the fork, whenever it was read.
-        let is_read = parent.maps_known_until_ns != NEVER_READ;
+        let is_read = parent.maps_known_until_ns != NEVER_READ && !parent.has_unknown_maps;
         let known_until_ns = if is_read { sample_id.time } else { NEVER_READ };
         let mut child = Process::new(
             TaskSerial::default(),
@@ -327,7 +341,7 @@ impl ProcessTree {
 
     /// Removes the tasks that had an id before, because the kernel has given it to a new task: they
     /// have exited, even if their exit records were lost.
-    fn forget_reused(&mut self, tid: u32) {
+    pub(crate) fn forget_reused(&mut self, tid: u32) {
         self.unknown.note_reused(tid);
         let reused = self.tasks.get(&tid).filter(|task| !task.has_exited());
         self.replaced.extend(reused.map(|task| (task.id, tid)));
