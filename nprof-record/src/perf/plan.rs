@@ -504,6 +504,13 @@ impl Plan {
             .find(|(_, planned)| planned.event.measure == Measure::CpuTime)
     }
 
+    /// Returns the interval in ns of the timers that sample CPU time, if a period was requested.
+    pub(crate) fn requested_clock_period(&self) -> Option<u64> {
+        let (number, planned) = self.clock()?;
+        let is_requested = planned.frequency.is_none();
+        self.timer_period(EventId(number as u32 + 1)).filter(|_| is_requested)
+    }
+
     /// Returns the CPU mode in which CPU time is measured.
     pub(crate) fn cpu_mode(&self) -> CpuMode {
         self.clock().map_or(self.common.scope, |(_, planned)| planned.scope)

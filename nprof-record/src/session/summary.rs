@@ -62,6 +62,8 @@ pub(crate) struct Summary {
     pub(crate) recorder_bytes: u64,
     /// The requested samples per second.
     pub(crate) frequency: u64,
+    /// The period of the clock in ns, if one was requested.
+    pub(crate) period_ns: Option<u64>,
     /// The length of sampling, in ns.
     pub(crate) elapsed_ns: u64,
     /// The exact times of all threads; `None` if waiting is not measured.
@@ -109,6 +111,9 @@ const LOW_COVERAGE: f64 = 0.95;
 /// from the last sample of each task to its end, half a period on average, and its end itself: 500
 /// processes of 20 ms have 95 %, a single process 99.9 %.
 const LOW_COVERAGE_INHERITED: f64 = 0.98;
+
+/// Coverage above which the CPU time is unknown. It differs by a few per cent in short recordings.
+const HIGH_COVERAGE: f64 = 1.1;
 
 /// The smallest number of expected samples of which missing ones are reported. Few of them are missing
 /// together where the hypervisor runs another machine: a shell with 3.3 ms of CPU time had no sample of
@@ -309,7 +314,9 @@ impl Summary {
                 format!("nprof-record was stopped for {time}; let it run while it records")
             }
             DelayCause::NoCpu => {
-                let remedy = match (self.has_priority, is_shared) {
+                // Events of their own relieve the recorder only of the samples of others.
+                let is_of_others = is_shared && self.lost_others > self.lost.values().sum();
+                let remedy = match (self.has_priority, is_of_others) {
                     (false, false) => "run it as root or with CAP_SYS_NICE",
                     (false, true) => {
                         "run it as root or with CAP_SYS_NICE, or select --follow inherit"
@@ -364,7 +371,7 @@ impl Summary {
         // Waiting is not the cause of it.
         if self.waited().is_some_and(|waited| waited < WAITED) {
             let reason = if self.expected() < CHANCE_OF_NONE {
-                format!("too little for {} Hz; raise -F", self.frequency)
+                self.too_rare()
             } else {
                 "too little to tell why; record a longer run".to_owned()
             };
@@ -378,6 +385,27 @@ impl Summary {
             CpuMode::Kernel => "user code and waiting are not sampled",
         };
         Some(format!("no samples: {subject} used {used} of {time} time in {elapsed}; {unsampled}"))
+    }
+
+    /// Returns the reason why a short CPU time has no sample, and the remedy.
+    fn too_rare(&self) -> String {
+        match self.period_ns {
+            Some(ns) => {
+                format!("too little for a period of {}; select a shorter one", duration(ns))
+            }
+            None => format!("too little for {} Hz; raise -F", self.frequency),
+        }
+    }
+
+    /// Leaves out the CPU time if the samples show far more: it lacks that of processes that exited before it was
+    /// read, and for which no recorded process has waited.
+    pub(super) fn leave_out_low_time(&mut self) {
+        let is_low = self.coverage().is_some_and(|coverage| coverage > HIGH_COVERAGE);
+        let samples = self.clock.map_or(0, |sum| sum.samples) as f64;
+        // The time of one mode is as coarse as the ticks of the clock.
+        if is_low && self.cpu_mode == CpuMode::Both && is_fewer(self.expected(), samples) {
+            self.task_ns = None;
+        }
     }
 
     /// Returns a warning if less of the CPU time was sampled than chance explains. `lost` is the
@@ -491,7 +519,7 @@ impl Summary {
         // The period is that of the samples, if there are any: events may have one of their own.
         match self.clock.filter(|sum| sum.samples > 0 && sum.weight > 0) {
             Some(sum) => used_ns * sum.samples as f64 / sum.weight as f64,
-            None => used_ns * self.frequency as f64 / 1e9,
+            None => used_ns / self.period_ns.map_or(1e9 / self.frequency as f64, |ns| ns as f64),
         }
     }
 

@@ -57,7 +57,8 @@ impl Recording {
         let is_by_task = plan.common.open_mode == OpenMode::Task;
         let kept = converter.kept_images();
         let times = converter.time_sums();
-        let missed = converter.missed();
+        // A stream that ends early lacks the processes that would have connected later.
+        let missed = converter.missed().filter(|_| !matches!(reason, Reason::Closed));
         let preloaded = converter.preload_plan().cloned();
         let unseen = missed
             .as_ref()
@@ -118,6 +119,7 @@ impl Recording {
             // getrusage(2) reports at least the peak of the process that we were forked from.
             recorder_bytes: procfs::own_peak_bytes().unwrap_or(own.peak_bytes),
             frequency: plan.frequency,
+            period_ns: plan.requested_clock_period(),
             elapsed_ns: sampled_ns,
             times,
             unmeasured,
@@ -142,6 +144,9 @@ impl Recording {
         if has_one_event {
             summary.bound_losses();
         }
+        if is_by_thread {
+            summary.leave_out_low_time();
+        }
         let ended = workload.child().and_then(Child::ended);
         stream.take(&Record::End(Box::new(End {
             reason: reason.word().into(),
@@ -155,7 +160,7 @@ impl Recording {
             unseen,
             late: Some(summary.late),
             incomplete: Some(summary.incomplete.values().sum()),
-            task_ns,
+            task_ns: summary.task_ns,
             sampled_ns: clock.map(|sum| sum.weight),
             wall_ns: times.map(|times| times.wall_ns),
             runnable_ns: times.map(|times| times.runnable_ns),

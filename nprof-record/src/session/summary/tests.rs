@@ -10,6 +10,7 @@ fn summary() -> Summary {
         recorder_ns: 1_500_000,
         recorder_bytes: 3 << 20,
         frequency: 997,
+        period_ns: None,
         ..Summary::default()
     }
 }
@@ -149,8 +150,26 @@ fn missing_samples_are_explained_by_the_cpu_time() {
     let seldom =
         "no samples: the command used 1900 ms of CPU time in 2.00 s, too little for 1 Hz; raise -F";
     assert_eq!(rare.warnings(), [seldom.replace("1900 ms", &duration(1_900_000_000))]);
+    let long = Summary { period_ns: Some(5_000_000_000), ..none(1_900_000_000) };
+    assert!(
+        long.warnings()[0].ends_with("too little for a period of 5.00 s; select a shorter one")
+    );
     let system = Summary { subject: None, is_in_namespace: true, ..none(969_000_000) };
     assert!(system.warnings()[0].contains("of other pid namespaces"));
+}
+
+#[test]
+fn cpu_time_that_is_less_than_that_of_the_samples_is_left_out() {
+    let clock = Some(Sum { samples: 1072, weight: 1_072_000_000 });
+    let left_out = |task_ns, samples: u64| {
+        let clock = Some(Sum { samples, ..clock.expect("a sum") });
+        let mut summary = Summary { samples, task_ns: Some(task_ns), clock, ..summary() };
+        summary.leave_out_low_time();
+        summary.task_ns.is_none()
+    };
+    assert!(left_out(703_000_000, 1072));
+    assert!(!left_out(1_000_000_000, 1072), "as in many short recordings");
+    assert!(!left_out(703_000_000, 3), "few samples are more by chance");
 }
 
 #[test]
@@ -232,10 +251,16 @@ fn full_rings_name_their_cause_and_its_remedy() {
          to a file with -o, and read it later"
     );
     assert!(warning(DelayCause::Stopped, true, system).contains("was stopped for 600 ms; let"));
-    let no_cpu = warning(DelayCause::NoCpu, false, system);
+    for mode in [system, OpenMode::Task] {
+        let no_cpu = warning(DelayCause::NoCpu, false, mode);
+        assert!(no_cpu.ends_with("run it as root or with CAP_SYS_NICE"), "{no_cpu}");
+    }
+    let delay = Some(Delay { cause: DelayCause::NoCpu, longest_ns: 600_000_000 });
+    let (lost, lost_others) = (BTreeMap::from([(Cause::Ring, 3)]), 4);
+    let subject = Some("the command");
+    let others = Summary { lost, lost_others, delay, subject, ..summary() };
+    let no_cpu = others.warnings().remove(0);
     assert!(no_cpu.ends_with("CAP_SYS_NICE, or select --follow inherit"), "{no_cpu}");
-    let no_cpu = warning(DelayCause::NoCpu, false, OpenMode::Task);
-    assert!(no_cpu.ends_with("run it as root or with CAP_SYS_NICE"), "{no_cpu}");
     let no_cpu = warning(DelayCause::NoCpu, true, system);
     assert!(no_cpu.contains("`chrt -R -f 99`, so that no real-time program"), "{no_cpu}");
     let work = warning(DelayCause::Work, true, system);
