@@ -33,4 +33,4 @@ pub(crate) use list::{EventListing, list, print};
 pub(crate) use preload_plan::{PreloadPeriod, PreloadPlan};
 pub(crate) use preloaded::{PreloadedEvent, Subject};
 pub(crate) use refusal::{OpenRefusal, access};
-pub(crate) use spec::{EventSpec, PERIOD_MAX};
+pub(crate) use spec::EventSpec;

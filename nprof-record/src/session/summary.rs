@@ -373,7 +373,7 @@ impl Summary {
             let reason = if self.expected() < CHANCE_OF_NONE {
                 self.too_rare()
             } else {
-                "too little to tell why; record a longer run".to_owned()
+                "too little to find the reason; record a longer run".to_owned()
             };
             return Some(format!(
                 "no samples: {subject} used {used} of {time} time in {elapsed}, {reason}"

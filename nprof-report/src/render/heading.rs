@@ -273,7 +273,7 @@ mod tests {
         // A run without end is truncated, or still being written.
         let mut live = summary(run("prog", 1).split("L | ").next().unwrap());
         assert!(heading(&live, false, &[], None).contains("incomplete input: in"));
-        (live.live, live.watched) = (true, Some(Duration::from_millis(4200)));
+        (live.live, live.watched) = (true, Some(std::time::Duration::from_millis(4200)));
         live.incomplete_inputs.clear();
         assert!(heading(&live, false, &[], None).starts_with("command: prog  (4.2 s so far)\n"));
     }

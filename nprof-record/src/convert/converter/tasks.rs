@@ -17,7 +17,7 @@ impl<S: Sink> Converter<S> {
     /// Adds a process that existed before the recording, with all its threads. Those of processes without
     /// `names` are looked up in /proc.
     ///
-    /// Returns false if it exits meanwhile: its mappings are unknown, and those of its children.
+    /// Returns false if it exits before: its mappings are unknown, and those of its children.
     pub(crate) fn add_existing_process(&mut self, pid: u32, names: &ThreadNames) -> bool {
         // First: processes of programs that fork again and again live for a millisecond.
         let (time_ns, maps) = (sys::monotonic_ns(), procfs::maps(pid));
