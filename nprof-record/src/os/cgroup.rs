@@ -40,6 +40,15 @@ pub(crate) fn threads(directory: &Path) -> Vec<u32> {
     threads
 }
 
+/// True if a process is neither in a group that was created for a command nor in one below it. A process that has
+/// exited has not left.
+pub(crate) fn has_left(pid: u32, directory: &Path) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let group = own_group(&text).zip(directory.file_name());
+    // The path is relative to the cgroup namespace.
+    group.is_some_and(|(path, name)| !Path::new(path).iter().any(|part| part == name))
+}
+
 /// The most creations of a group that other recorders remove before it is locked.
 const CREATIONS_MAX: usize = 16;
 

@@ -8,8 +8,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustc_hash::FxHashSet;
+
 use crate::convert::process_tree::ProcessEnd;
 use crate::event::CpuMode;
+use crate::os::cgroup;
 use crate::os::procfs::{self, Stat};
 use crate::session::process_times::{Listing, ProcessTimes, Reading};
 use crate::sys::{self, Usage};
@@ -44,6 +47,8 @@ pub(crate) struct CpuTimeMeter {
     listed_ns: u64,
     /// The CPU time that the command used outside of its control group, in ns.
     outside_ns: u64,
+    /// The processes that were seen outside of it while they lived.
+    left: FxHashSet<u32>,
     /// The share of the measured mode in the CPU time of the command and the children it waited for. None if they
     /// used none.
     mode_share: Option<f64>,
@@ -104,6 +109,7 @@ impl CpuTimeMeter {
             polled: Poll::default(),
             listed_ns: began,
             outside_ns: 0,
+            left: FxHashSet::default(),
             mode_share: None,
             whole_ns: None,
         };
@@ -143,12 +149,20 @@ impl CpuTimeMeter {
 
     /// Reads the followed processes, unless the last reading was less than `pause_ns` ago.
     fn read_after(&mut self, pause_ns: u64, now: u64, living: impl Iterator<Item = u32>) {
-        if self.cpu_time_scope == CpuTimeScope::Processes
-            && now.saturating_sub(self.polled.at) >= pause_ns
-        {
-            let is_due = now.saturating_sub(self.listed_ns) >= sys::duration_ns(LIST_INTERVAL);
-            let listing = if is_due { Listing::Part } else { Listing::None };
-            self.read_processes(now, living, listing);
+        if now.saturating_sub(self.polled.at) < pause_ns {
+            return;
+        }
+        match &self.cpu_time_scope {
+            CpuTimeScope::Processes => {
+                let is_due = now.saturating_sub(self.listed_ns) >= sys::duration_ns(LIST_INTERVAL);
+                let listing = if is_due { Listing::Part } else { Listing::None };
+                self.read_processes(now, living, listing);
+            }
+            CpuTimeScope::Cgroup(path) => {
+                self.left.extend(living.filter(|&pid| cgroup::has_left(pid, path)));
+                self.polled = Poll { at: now, took: sys::monotonic_ns().saturating_sub(now) };
+            }
+            CpuTimeScope::Cpus(_) => {}
         }
     }
 
@@ -188,6 +202,11 @@ impl CpuTimeMeter {
             let inside = used_by_group(path, self.scope).unwrap_or(u64::MAX);
             self.outside_ns = outside(used, inside);
         }
+    }
+
+    /// Returns the number of processes that were seen outside of the control group.
+    pub(crate) fn left(&self) -> usize {
+        self.left.len()
     }
 
     /// Returns the CPU time that the exited command, and the children it waited for, used outside

@@ -177,6 +177,8 @@ struct Measured {
     used_ns: Option<u64>,
     /// The CPU time that the command used outside of its control group.
     outside_ns: u64,
+    /// The number of processes that left the control group of the command.
+    left_group: usize,
     /// The share of the sampled CPU mode in the CPU time of the command.
     mode_share: Option<f64>,
     /// The length of sampling.
@@ -219,15 +221,17 @@ impl Recording {
         self.note_interval(&mut progress);
         self.converter.finish();
         let ended = self.converter.take_ended();
-        let (used_ns, outside_ns, mode_share) = match &mut progress.cpu_time {
+        let (used_ns, outside_ns, left_group, mode_share) = match &mut progress.cpu_time {
             Some(cpu_time) => {
                 cpu_time.note_records(ended);
-                (cpu_time.used_ns(), cpu_time.outside_ns(), cpu_time.mode_share())
+                let command = self.workload.child();
+                let left = command.map_or(0, |_| cpu_time.left());
+                (cpu_time.used_ns(), cpu_time.outside_ns(), left, cpu_time.mode_share())
             }
-            None => (None, 0, None),
+            None => (None, 0, 0, None),
         };
         let delay = progress.delays.main_cause();
-        let measured = Measured { used_ns, outside_ns, mode_share, sampled_ns, delay };
+        let measured = Measured { used_ns, outside_ns, left_group, mode_share, sampled_ns, delay };
         Ok(self.end(reason, measured))
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct Summary {
     pub(crate) unreadable: u64,
     /// The CPU time that the command used outside of its control group, in ns.
     pub(crate) outside_ns: u64,
+    /// The number of processes that left the control group of the command.
+    pub(crate) left_group: usize,
     /// The number of existing descendants of attached processes that are not recorded; `None` for
     /// another target.
     pub(crate) existing_descendants: Option<usize>,
@@ -499,6 +501,16 @@ impl Summary {
                 "the command used {} of CPU time outside of its control group, where it is not \
                  sampled; record it with --follow system",
                 duration(self.outside_ns)
+            ));
+        }
+        if self.left_group > 0 {
+            return Some(format!(
+                "{} left the control group of the command, outside of which nothing is sampled; record \
+                 the command with --follow system",
+                match self.left_group {
+                    1 => "1 process".to_owned(),
+                    count => format!("{count} processes"),
+                }
             ));
         }
         let is_idle = self.samples == 0 && !self.misses(self.expected());

@@ -555,7 +555,7 @@ fn cpu_time_of_exited_children_is_known() {
 #[test]
 fn command_that_leaves_its_control_group_is_noticed() {
     let main = "int main(void) { burn(200); return 0; }";
-    let Some((_directory, program, file)) = compile("leaver", main) else { return };
+    let Some((directory, program, file)) = compile("leaver", main) else { return };
     let script = format!(
         "mount=$(awk '/ - cgroup2 / {{ print $5; exit }}' /proc/self/mountinfo); \
          group=$(sed -n 's/^0:://p' /proc/self/cgroup); \
@@ -569,7 +569,23 @@ fn command_that_leaves_its_control_group_is_noticed() {
     assert!(message.contains("of CPU time outside of its control group"), "{message}");
     assert!(Stream::from_file(&file).coverage() < 0.5, "{message}");
     let output = record(&["--follow", "cgroup", "-o", &file, "--", &program]);
-    assert!(!stderr(&output).contains("outside of its"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("control group"), "{}", stderr(&output));
+    // One for which the command does not wait: it waits for the end of its output.
+    let leaver = directory.path("leaver.sh");
+    fs::write(&leaver, &script).expect("written");
+    let words = format!("(setsid sh {leaver} &); cat");
+    let output = record(&[
+        "--follow",
+        "cgroup",
+        "-o",
+        &file,
+        "--",
+        "sh",
+        "-c",
+        &format!("{{ {words} < /dev/null; }} | cat"),
+    ]);
+    let message = stderr(&output);
+    assert!(message.contains("1 process left the control group of the command"), "{message}");
 }
 
 /// A child with the memory of its parent, and an id of its own, runs code that the parent maps later: the record of

@@ -32,7 +32,7 @@ impl Reason {
 impl Recording {
     /// Ends the stream, and summarizes the recording.
     pub(super) fn end(self, reason: Reason, measured: Measured) -> Outcome {
-        let Measured { used_ns, outside_ns, mode_share, sampled_ns, delay } = measured;
+        let Measured { used_ns, outside_ns, left_group, mode_share, sampled_ns, delay } = measured;
         let is_by_thread = match self.cpu_time_scope {
             Some(CpuTimeScope::Processes) => true,
             // The group of a command has its threads only; another one may get threads that are not followed.
@@ -108,6 +108,7 @@ impl Recording {
             negative: named_counts(&plan, &counts.negative),
             unreadable: counts.unreadable,
             outside_ns,
+            left_group,
             mode_share,
             existing_descendants,
             remaining,

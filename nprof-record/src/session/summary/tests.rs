@@ -362,6 +362,8 @@ fn missing_processes_explain_low_coverage() {
     let several = Summary { ended_by_exec: 2, samples: 0, ..little.clone() };
     assert_eq!(several.warnings().len(), 1);
     assert!(several.warnings()[0].contains("of 2 tasks"));
+    let leaver = Summary { left_group: 1, ..little.clone() };
+    assert!(leaver.warnings()[0].starts_with("1 process left the control group"));
     let left = Summary { outside_ns: 98_000_000, ..little };
     assert_eq!(left.warnings().len(), 1);
     assert!(left.warnings()[0].contains("98 ms of CPU time outside of its control group"));
