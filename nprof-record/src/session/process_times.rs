@@ -220,7 +220,8 @@ impl ProcessTimes {
                     known.note_reading(now, now_ns, before.is_none());
                 }
                 found => {
-                    self.reused.extend(found.map(|_| pid));
+                    let awaits_records = known.is_followed && known.end.is_none();
+                    self.reused.extend(found.filter(|_| awaits_records).map(|_| pid));
                     exited.push((Reverse(known.last.start_ticks), Reverse(pid)));
                 }
             }

@@ -82,13 +82,15 @@ impl<S: Sink> Converter<S> {
         self.note_gap();
         for tid in self.tree.living() {
             let since_ns = self.tree.task(tid).map_or(0, |task| task.time_ns);
-            if procfs::is_reused(tid, since_ns) {
+            if procfs::lives_since(tid, since_ns) {
+                if self.tree.task(tid).is_some_and(|task| task.pid == tid) {
+                    self.check_name(tid);
+                }
+            } else if procfs::is_reused(tid, since_ns) {
                 self.drop_task(tid, self.checked_ns);
-            } else if !procfs::lives_since(tid, since_ns) {
+            } else {
                 // If its record is only late, the record decides.
                 self.tree.doubt(tid, self.checked_ns);
-            } else if self.tree.task(tid).is_some_and(|task| task.pid == tid) {
-                self.check_name(tid);
             }
         }
         let taken_ns = sys::monotonic_ns().saturating_sub(self.checked_ns);

@@ -440,6 +440,7 @@ impl ProcessTree {
             return Some(CommChange::Executed);
         }
         process.maps_known_until_ns = 0;
+        process.has_unknown_maps = false;
         process.maps = Rc::default();
         process.jit = ProcessJit::executed(time_ns);
         process.not_seen_since_exec = true;

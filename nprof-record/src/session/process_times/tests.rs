@@ -73,6 +73,10 @@ fn later_process_with_the_id_of_another_counts_once_the_records_of_that_have_com
     assert_eq!(machine.read(&mut times, 200), Some(20), "it may be any process");
     note_records(&mut times, 11, 10, 150, 20);
     assert_eq!(machine.read(&mut times, 300), Some(720));
+    // The records may also come first.
+    note_records(&mut times, 11, 10, 350, 700);
+    machine.0.insert(11, Reading { start_ticks: 100, total_ns: 50 * MS, ..later });
+    assert_eq!(machine.read(&mut times, 400), Some(770));
 }
 
 #[test]
