@@ -364,7 +364,17 @@ int main(int count, char **words) {
 #[test]
 fn process_with_the_former_id_of_a_thread_is_not_recorded() {
     let Some((_directory, program, file)) = compile("leaves-its-id", LEAVES_ITS_ID) else { return };
-    let mut recording = recorder(&["--follow", "system", "-o", &file, "--", &program])
+    let Some(message) = record_beside_reuse(&program, &file, true) else { return };
+    let stream = Stream::from_file(&file);
+    assert!(stream.samples.len() > 20, "{message}");
+    // With the other process it would be five times as much.
+    assert!(stream.coverage() < 2.0, "{message}");
+}
+
+/// Records a program that prints a free id and goes on once it has read a byte. Before that another process gets the
+/// id, and ends before it if `ends_first`. Returns the messages. None if it cannot be, which is printed.
+fn record_beside_reuse(program: &str, file: &str, ends_first: bool) -> Option<String> {
+    let mut recording = recorder(&["--follow", "system", "-o", file, "--", program])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -373,20 +383,22 @@ fn process_with_the_former_id_of_a_thread_is_not_recorded() {
     let mut lines = BufReader::new(recording.stdout.take().expect("piped")).lines();
     let Some(line) = lines.next() else {
         let output = recording.wait_with_output().expect("it ends");
-        return eprintln!("SKIPPED: {}", stderr(&output));
+        eprintln!("SKIPPED: {}", stderr(&output));
+        return None;
     };
-    let tid: u32 = line.expect("UTF-8").parse().expect("an id");
-    let other = spawn_with_id(tid, &program);
-    let is_reused = other.map(|mut other| other.wait().expect("it ends")).is_some();
+    let id: u32 = line.expect("UTF-8").parse().expect("an id");
+    let mut other = spawn_with_id(id, program);
+    if let Some(other) = other.as_mut().filter(|_| ends_first) {
+        other.wait().expect("it ends");
+    }
     recording.stdin.take().expect("piped").write_all(b"x").expect("it reads");
     let message = stderr(&recording.wait_with_output().expect("it ends"));
-    if !is_reused {
-        return eprintln!("SKIPPED: no process got the id {tid}");
-    }
-    let stream = Stream::from_file(&file);
-    assert!(stream.samples.len() > 20, "{message}");
-    // With the other process it would be five times as much.
-    assert!(stream.coverage() < 2.0, "{message}");
+    let Some(mut other) = other else {
+        eprintln!("SKIPPED: no process got the id {id}");
+        return None;
+    };
+    other.wait().expect("it ends");
+    Some(message)
 }
 
 /// Starts a program with an argument as a process with this id. None if other processes take it, or it cannot be
@@ -430,25 +442,7 @@ int main(int count, char **words) {
 fn process_with_the_id_of_one_of_which_the_exit_was_lost_is_not_recorded() {
     let source = format!("#include <signal.h>\n{LOSES_AN_EXIT}");
     let Some((_directory, program, file)) = compile("loses-an-exit", &source) else { return };
-    let mut recording = recorder(&["--follow", "system", "-o", &file, "--", &program])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    let mut lines = BufReader::new(recording.stdout.take().expect("piped")).lines();
-    let Some(line) = lines.next() else {
-        let output = recording.wait_with_output().expect("it ends");
-        return eprintln!("SKIPPED: {}", stderr(&output));
-    };
-    let id: u32 = line.expect("UTF-8").parse().expect("an id");
-    let other = spawn_with_id(id, &program);
-    recording.stdin.take().expect("piped").write_all(b"x").expect("it reads");
-    let message = stderr(&recording.wait_with_output().expect("it ends"));
-    let Some(mut other) = other else {
-        return eprintln!("SKIPPED: no process got the id {id}");
-    };
-    other.wait().expect("it ends");
+    let Some(message) = record_beside_reuse(&program, &file, false) else { return };
     let stream = Stream::from_file(&file);
     assert!(stream.end.as_ref().expect("an end").lost_records > Some(0), "{message}");
     let of = |comm: &str| stream.samples.iter().filter(|sample| sample.comm == comm).count();
