@@ -65,10 +65,7 @@ fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses, na
     for &pid in running.excluded() {
         converter.exclude(pid);
     }
-    let mut have_maps = true;
-    for &pid in &recorded {
-        have_maps &= converter.add_existing_process(pid, names);
-    }
+    let mut have_maps = add_all(converter, &recorded, names);
     // Children that were forked after `Target::find` and before the sideband was enabled. A child inherits its
     // mappings: if a parent has exited before they were read, those of a living descendant are needed.
     let mut known = running.known();
@@ -77,12 +74,15 @@ fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses, na
             break;
         }
         let found = procfs::descendants(&recorded, &known);
-        have_maps = true;
-        for &pid in &found {
-            have_maps &= converter.add_existing_process(pid, names);
-        }
+        have_maps = add_all(converter, &found, names);
         known.extend(found);
     }
+}
+
+/// Returns false if the mappings of one are unknown, as it exits before they are read.
+fn add_all(converter: &mut Converter<Stream>, pids: &[u32], names: &ThreadNames) -> bool {
+    // All are added, also after one without.
+    pids.iter().filter(|&&pid| !converter.add_existing_process(pid, names)).count() == 0
 }
 
 /// The open sources of a recording. The kernel has none if no event needs it.
