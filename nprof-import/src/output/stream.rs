@@ -332,7 +332,7 @@ impl<W: Write> Output<W> {
                 Assigned::New(id) => {
                     let mut extras = ExtrasBuilder::new();
                     if start_line > 0 {
-                        extras.add("line", start_line.to_string().as_bytes());
+                        extras.add_number("line", start_line.into());
                     }
                     let function = Function {
                         id: FunctionId(id),

@@ -89,7 +89,7 @@ fn write_sample<W: Write>(
 ) -> anyhow::Result<()> {
     let mut extras = ExtrasBuilder::new();
     // Otherwise the bytes would be those of one block.
-    extras.add("blocks", blocks.to_string().as_bytes());
+    extras.add_number("blocks", blocks);
     let extras = extras.extras();
     let sample = Sample { count: blocks, extras, ..plain_sample(event, bytes) };
     Ok(output.sample(sample, task, stack)?)

@@ -283,7 +283,7 @@ impl<'a, W: Write> Importer<'a, W> {
                 let mut extras = ExtrasBuilder::new();
                 // Without a number of blocks, the bytes would be those of one.
                 if !value.event.scaled.is_empty() && value.event.measure == Measure::Bytes {
-                    extras.add("blocks", count.to_string().as_bytes());
+                    extras.add_number("blocks", count);
                 }
                 let extras = extras.extras();
                 let sample = Sample { time, count, extras, ..plain_sample(event, weight) };

@@ -143,7 +143,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
         }
         let mut extras = ExtrasBuilder::new();
         if lost.others > 0 {
-            extras.add("others", lost.others.to_string().as_bytes());
+            extras.add_number("others", lost.others);
         }
         self.emit_lost(sample_id, lost.own, event, cause, extras.extras());
     }
@@ -163,7 +163,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
         self.counts.sideband_lost += count;
         self.on_sideband_full();
         let mut extras = ExtrasBuilder::new();
-        extras.add("records", count.to_string().as_bytes());
+        extras.add_number("records", count);
         self.emit_lost(sample_id, 0, EventId::NONE, Cause::Ring, extras.extras());
     }
 

@@ -370,7 +370,7 @@ impl FrameTable {
         }
         add_owner(&mut extras, image.owner, tree);
         if let Some(since_ns) = since_ns {
-            extras.add("since", since_ns.to_string().as_bytes());
+            extras.add_number("since", since_ns);
         }
         let facts = ImageFacts {
             kind: image.kind,
@@ -427,6 +427,6 @@ impl FrameTable {
 fn add_owner(extras: &mut ExtrasBuilder, owner: Option<ProcessId>, tree: &ProcessTree) {
     let id = owner.map(|owner| tree.id_of(owner.pid, owner.serial));
     if let Some(id) = id.filter(|id| !id.is_none()) {
-        extras.add("task", id.to_string().as_bytes());
+        extras.add_number("task", id.0.into());
     }
 }

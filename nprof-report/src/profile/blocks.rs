@@ -105,8 +105,8 @@ mod tests {
 
     fn blocks(weight: u64, extras: &[(&str, u64)]) -> Blocks {
         let mut builder = ExtrasBuilder::new();
-        for (key, value) in extras {
-            builder.add(key, value.to_string().as_bytes());
+        for &(key, value) in extras {
+            builder.add_number(key, value);
         }
         let (event, task, node) = (EventId(1), TaskId(0), NodeId(0));
         let extras = builder.extras();

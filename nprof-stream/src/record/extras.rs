@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::record::escape::{push_escaped, unescape_in_place};
 use crate::record::limits::{self, clip};
-use crate::record::number::{decimal, hexadecimal};
+use crate::record::number::{decimal, hexadecimal, push_decimal};
 
 /// The extras of a record as encoded: fields `key=value` joined by TAB, values escaped.
 ///
@@ -109,14 +109,30 @@ impl ExtrasBuilder {
 
     /// Adds a key, which must be a lower-case word (`a-z`, `0-9`, `_`, `.`).
     pub fn add(&mut self, key: &str, value: &[u8]) -> &mut Self {
+        self.add_key(key);
+        push_escaped(&mut self.0, &clip(value));
+        self
+    }
+
+    /// Adds a key as [`Self::add`], with a decimal number.
+    pub fn add_number(&mut self, key: &str, value: u64) -> &mut Self {
+        self.add_key(key);
+        push_decimal(&mut self.0, value);
+        self
+    }
+
+    fn add_key(&mut self, key: &str) {
         debug_assert!(is_key(key.as_bytes()), "{key:?} is not a key");
         if !self.0.is_empty() {
             self.0.push(b'\t');
         }
         self.0.extend_from_slice(key.as_bytes());
         self.0.push(b'=');
-        push_escaped(&mut self.0, &clip(value));
-        self
+    }
+
+    /// Removes all keys, but keeps the memory for others.
+    pub fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// Returns the extras.
@@ -133,6 +149,10 @@ pub(crate) fn is_key(key: &[u8]) -> bool {
 /// True if this is the canonical encoding of a string within the limit: decoding and encoding it
 /// restores it.
 fn is_canonical(value: &[u8]) -> bool {
+    // Most values are numbers: this takes no memory.
+    if value.iter().all(|&b| matches!(b, b' '..=b'~') && b != b'\\') {
+        return value.len() <= limits::STRING;
+    }
     let mut plain = value.to_vec();
     let Some(plain) = unescape_in_place(&mut plain) else {
         return false;
@@ -149,7 +169,7 @@ mod tests {
     #[test]
     fn added_key_is_found() {
         let mut builder = ExtrasBuilder::new();
-        builder.add("base", b"0xffffffff81000000").add("exe", b"/a\tb").add("task", b"7");
+        builder.add("base", b"0xffffffff81000000").add("exe", b"/a\tb").add_number("task", 7);
         let extras = builder.extras();
         assert_eq!(extras.encoded(), b"base=0xffffffff81000000\texe=/a\\tb\ttask=7");
         assert_eq!(extras.number("base"), Some(0xffff_ffff_8100_0000));

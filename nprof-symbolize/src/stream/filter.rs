@@ -468,7 +468,7 @@ impl<W: Write> Filter<W> {
         if is_new {
             let mut extras = ExtrasBuilder::new();
             if name.start_line > 0 {
-                extras.add("line", name.start_line.to_string().as_bytes());
+                extras.add_number("line", name.start_line.into());
             }
             let (name, linkage, extras) = (&*name.shown, &*name.linkage, extras.extras());
             let function = Function { id, name, linkage, extras };

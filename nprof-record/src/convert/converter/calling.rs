@@ -173,7 +173,7 @@ impl<S: Sink> Converter<S> {
         let Some(point) = state.list.points.get(taken_off.point as usize) else { return };
         let mut extras = ExtrasBuilder::new();
         extras.add("function", &point.name);
-        extras.add("rate", taken_off.rate.to_string().as_bytes());
+        extras.add_number("rate", taken_off.rate);
         state.taken_off.push((point.clone(), taken_off.rate));
         let event = state.event;
         self.emit_lost(id, 0, event, Cause::Throttle, extras.extras());

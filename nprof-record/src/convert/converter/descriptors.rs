@@ -59,7 +59,7 @@ impl<S: Sink> Converter<S> {
             extras.add("on", object);
         }
         if let Some(age_ns) = age_ns {
-            extras.add("age", age_ns.to_string().as_bytes());
+            extras.add_number("age", age_ns);
         }
         self.write_preloaded(&Written { event, time_ns, task, node, weight: 1, count: 1 }, &extras);
     }

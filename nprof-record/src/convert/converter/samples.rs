@@ -23,7 +23,7 @@ impl<S: Sink> Converter<S> {
         let Some((task, node)) = located else { return };
         let mut extras = ExtrasBuilder::new();
         if self.stitched > 0 {
-            extras.add("stitched", self.stitched.to_string().as_bytes());
+            extras.add_number("stitched", self.stitched as u64);
         }
         if let Some(sum) = self.sums.get_mut((event.0 as usize).wrapping_sub(1)) {
             sum.samples += 1;

@@ -117,7 +117,7 @@ impl<S: Sink> Converter<S> {
             extras.add("state", place.state.letter().to_string().as_bytes());
         }
         if let Some(pair) = wait.pair {
-            extras.add("pair", pair.to_string().as_bytes());
+            extras.add_number("pair", pair);
         }
         if let Some(sum) = self.sums.get_mut((event.event.0 as usize).wrapping_sub(1)) {
             sum.samples += 1;
@@ -176,7 +176,7 @@ impl<S: Sink> Converter<S> {
         let Some(weight) = weight else { return };
         let mut extras = ExtrasBuilder::new();
         add_length(&mut extras, lasted_ns, weight.0);
-        extras.add("pair", pair.to_string().as_bytes());
+        extras.add_number("pair", pair);
         if let Some(sum) = self.sums.get_mut((event.event.0 as usize).wrapping_sub(1)) {
             sum.samples += 1;
             sum.weight = sum.weight.saturating_add(weight.0);
@@ -292,7 +292,7 @@ impl<S: Sink> Converter<S> {
         let mut extras = ExtrasBuilder::new();
         // Of a thousand idle threads, three of four are absent.
         for (key, ns) in pairs.into_iter().filter(|(_, ns)| *ns > 0) {
-            extras.add(key, ns.to_string().as_bytes());
+            extras.add_number(key, ns);
         }
         self.sink.take(&Record::Change(Change {
             time: times.end_ns,
@@ -535,7 +535,7 @@ impl<S: Sink> Converter<S> {
 /// Adds the length of a wait, unless it is the weight of its sample.
 fn add_length(extras: &mut ExtrasBuilder, lasted_ns: u64, weight: u64) {
     if lasted_ns != weight {
-        extras.add("lasted", lasted_ns.to_string().as_bytes());
+        extras.add_number("lasted", lasted_ns);
     }
 }
 
