@@ -32,24 +32,24 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds in the order of their numbers.
+    const ALL: [Self; 11] = [
+        Self::Padding,
+        Self::Allocated,
+        Self::Freed,
+        Self::Kept,
+        Self::Opened,
+        Self::Closed,
+        Self::Repeated,
+        Self::Abandoned,
+        Self::Called,
+        Self::CalledAgain,
+        Self::RepeatedSample,
+    ];
+
     /// Returns the kind with a number.
     pub fn from_number(number: u32) -> Option<Self> {
-        use Kind::*;
-        [
-            Padding,
-            Allocated,
-            Freed,
-            Kept,
-            Opened,
-            Closed,
-            Repeated,
-            Abandoned,
-            Called,
-            CalledAgain,
-            RepeatedSample,
-        ]
-        .into_iter()
-        .find(|&kind| kind as u32 == number)
+        Self::ALL.get((number as usize).wrapping_sub(1)).copied()
     }
 }
 
@@ -283,6 +283,11 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// Returns the time of a record from the bytes after its header; None if there are too few.
+    pub fn time_of(bytes: &[u8]) -> Option<u64> {
+        bytes.first_chunk().copied().map(u64::from_ne_bytes)
+    }
+
     /// Reads the bytes after a record's header; None for padding, unknown kinds and malformed records.
     pub fn parse(kind: u32, bytes: &'a [u8]) -> Option<Self> {
         let word = |index: usize| -> Option<u64> {
@@ -356,7 +361,7 @@ impl<'a> Record<'a> {
                 Content::Closed(Descriptor { first: low(word(2)?), last: high(word(2)?) })
             }
         };
-        Some(Record { time_ns: word(0)?, tid: low(word(1)?), content })
+        Some(Record { time_ns: Self::time_of(bytes)?, tid: low(word(1)?), content })
     }
 }
 
@@ -374,6 +379,14 @@ mod tests {
                 prop_assert_eq!(record.time_ns, words[0]);
             }
         }
+    }
+
+    #[test]
+    fn kinds_are_found_by_their_numbers() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::from_number(kind as u32), Some(kind));
+        }
+        assert_eq!((Kind::from_number(0), Kind::from_number(12)), (None, None));
     }
 
     #[test]

@@ -166,8 +166,7 @@ impl Process {
         while self.drained() <= self.ring.data_bytes() {
             match self.ring.next(&mut self.buffer) {
                 Ok(Some(kind)) => {
-                    let time_ns =
-                        Record::parse(kind, &self.buffer).map_or(0, |record| record.time_ns);
+                    let time_ns = Record::time_of(&self.buffer).unwrap_or(0);
                     // One that was written since the drain began stays for the next, with its own time: a mapping
                     // that came before it may not be read yet. The program may have written any time.
                     let latest_ns = if time_ns > now_ns { sys::monotonic_ns() } else { now_ns };
