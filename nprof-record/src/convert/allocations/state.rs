@@ -1,6 +1,6 @@
 //! The processes that have loaded the library. Pure.
 
-use nprof_stream::{EventId, NodeId, TaskId};
+use nprof_stream::{EventId, ExtrasBuilder, NodeId, TaskId};
 use rustc_hash::FxHashMap;
 
 use crate::convert::allocations::descriptors::Descriptors;
@@ -131,6 +131,8 @@ pub(crate) struct AllocationState {
     pub(crate) allocators: FxHashMap<Vec<u8>, bool>,
     /// The processes and the ids in the stream of threads that have exited, by thread id.
     exited: FxHashMap<u32, (u32, TaskId)>,
+    /// The memory for the extras of one sample after the other: there may be millions in a second.
+    pub(crate) extras: ExtrasBuilder,
 }
 
 impl AllocationState {
@@ -148,6 +150,7 @@ impl AllocationState {
             unconnected: Unseen::default(),
             allocators: FxHashMap::default(),
             exited: FxHashMap::default(),
+            extras: ExtrasBuilder::new(),
         }
     }
 

@@ -136,15 +136,20 @@ impl<S: Sink> Converter<S> {
         block: &Block,
         age_ns: Option<u64>,
     ) {
-        let mut extras = ExtrasBuilder::new();
+        let Some(state) = &mut self.allocations else { return };
+        let mut extras = std::mem::take(&mut state.extras);
+        extras.clear();
         if block.size != block.weight {
-            extras.add("size", block.size.to_string().as_bytes());
+            extras.add_number("size", block.size);
         }
         if let Some(age_ns) = age_ns {
-            extras.add("age", age_ns.to_string().as_bytes());
+            extras.add_number("age", age_ns);
         }
         let &Block { node, weight, count, .. } = block;
         self.write_preloaded(&Written { event, time_ns, task, node, weight, count }, &extras);
+        if let Some(state) = &mut self.allocations {
+            state.extras = extras;
+        }
     }
 
     /// Writes the blocks that all processes have now.
@@ -175,10 +180,10 @@ impl<S: Sink> Converter<S> {
         for (node, blocks) in rows {
             let (weight, count) = (blocks.weight, blocks.count(period));
             let mut extras = ExtrasBuilder::new();
-            extras.add("blocks", blocks.blocks().to_string().as_bytes());
-            extras.add("largest", blocks.largest.to_string().as_bytes());
+            extras.add_number("blocks", blocks.blocks());
+            extras.add_number("largest", blocks.largest);
             if let Some(peak_ns) = peak_ns {
-                extras.add("peak", peak_ns.to_string().as_bytes());
+                extras.add_number("peak", peak_ns);
             }
             let written = Written { event, time_ns, task, node: *node, weight, count };
             self.write_preloaded(&written, &extras);
