@@ -175,7 +175,7 @@ impl Target {
             Self::System => CpuTimeScope::Cpus(cpus.to_vec()),
             // The kernel accounts the time of processes and cgroups for all CPUs together.
             _ if !all_cpus => return None,
-            Self::Command(Some(own)) => CpuTimeScope::Cgroup(own.directory.clone()),
+            Self::Command(Some(own)) => CpuTimeScope::OwnCgroup(own.directory.clone()),
             Self::Group(directory) => CpuTimeScope::Cgroup(directory.clone()),
             Self::Command(None) | Self::Processes(_) => CpuTimeScope::Processes,
         })

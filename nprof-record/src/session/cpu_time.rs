@@ -26,6 +26,8 @@ pub(crate) enum CpuTimeScope {
     Cpus(Vec<u32>),
     /// The directory of a control group (cgroup v2).
     Cgroup(PathBuf),
+    /// That of the group of the command: all of its processes belong there.
+    OwnCgroup(PathBuf),
 }
 
 /// Measures CPU time from its creation on.
@@ -96,7 +98,9 @@ impl CpuTimeMeter {
         let before = match &cpu_time_scope {
             CpuTimeScope::Processes => None,
             CpuTimeScope::Cpus(cpus) => idle(cpus),
-            CpuTimeScope::Cgroup(path) => used_by_group(path, scope),
+            CpuTimeScope::Cgroup(path) | CpuTimeScope::OwnCgroup(path) => {
+                used_by_group(path, scope)
+            }
         };
         let began = sys::monotonic_ns();
         let mut meter = Self {
@@ -158,11 +162,11 @@ impl CpuTimeMeter {
                 let listing = if is_due { Listing::Part } else { Listing::None };
                 self.read_processes(now, living, listing);
             }
-            CpuTimeScope::Cgroup(path) => {
+            CpuTimeScope::OwnCgroup(path) => {
                 self.left.extend(living.filter(|&pid| cgroup::has_left(pid, path)));
                 self.polled = Poll { at: now, took: sys::monotonic_ns().saturating_sub(now) };
             }
-            CpuTimeScope::Cpus(_) => {}
+            CpuTimeScope::Cpus(_) | CpuTimeScope::Cgroup(_) => {}
         }
     }
 
@@ -198,7 +202,7 @@ impl CpuTimeMeter {
         self.ended = Some(pid);
         // The group was created for the command: it counts all of its time, from before the
         // beginning, too.
-        if let CpuTimeScope::Cgroup(path) = &self.cpu_time_scope {
+        if let CpuTimeScope::OwnCgroup(path) = &self.cpu_time_scope {
             let inside = used_by_group(path, self.scope).unwrap_or(u64::MAX);
             self.outside_ns = outside(used, inside);
         }
@@ -231,9 +235,11 @@ impl CpuTimeMeter {
     pub(crate) fn end(&mut self, living: impl Iterator<Item = u32>) {
         let elapsed = sys::monotonic_ns().saturating_sub(self.began);
         self.whole_ns = match &self.cpu_time_scope {
-            CpuTimeScope::Cgroup(path) => used_by_group(path, self.scope)
-                .zip(self.before)
-                .map(|(now, before)| now.saturating_sub(before).saturating_add(self.outside_ns)),
+            CpuTimeScope::Cgroup(path) | CpuTimeScope::OwnCgroup(path) => {
+                used_by_group(path, self.scope)
+                    .zip(self.before)
+                    .map(|(now, before)| now.saturating_sub(before).saturating_add(self.outside_ns))
+            }
             // Elapsed time without idle time covers both modes.
             CpuTimeScope::Cpus(_) if self.scope != CpuMode::Both => None,
             // Idle time counts in clock ticks, so it may exceed a short elapsed time.

@@ -224,8 +224,7 @@ impl Recording {
         let (used_ns, outside_ns, left_group, mode_share) = match &mut progress.cpu_time {
             Some(cpu_time) => {
                 cpu_time.note_records(ended);
-                let command = self.workload.child();
-                let left = command.map_or(0, |_| cpu_time.left());
+                let left = cpu_time.left();
                 (cpu_time.used_ns(), cpu_time.outside_ns(), left, cpu_time.mode_share())
             }
             None => (None, 0, 0, None),

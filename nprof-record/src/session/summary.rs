@@ -9,7 +9,7 @@ use crate::convert::counts::{CompatSamples, Sum};
 use crate::convert::waits::TimeSums;
 use crate::event::{CpuMode, PreloadPlan};
 use crate::perf::plan::OpenMode;
-use crate::session::delays::{Delay, DelayCause};
+use crate::session::delays::Delay;
 
 pub(crate) use calls::CallSummary;
 
@@ -131,10 +131,6 @@ const TICK_NS: f64 = 10e6;
 /// The smallest share of time without a running task that is stated, and the shortest time.
 const WAITED: f64 = 0.9;
 const WAITED_MIN_NS: u64 = 100_000_000;
-
-/// Delays below this fill no ring by themselves: rings for samples last a quarter of a second, or a
-/// few times this where little memory can be locked.
-const SHORT_DELAY_NS: u64 = 20_000_000;
 
 impl Summary {
     /// Returns the warnings, which are printed even with -q.
@@ -282,74 +278,6 @@ impl Summary {
                  sampled: record it with -e wall"
             )
         })
-    }
-
-    /// Returns the cause of losses in rings, and the remedy. `has_lost_samples` is false if only records
-    /// of processes and mappings were lost: their rings have a fixed size, which no option for samples
-    /// relieves.
-    fn cause_of_losses(&self, has_lost_samples: bool) -> String {
-        // A ring of all CPUs has the records of all processes.
-        let is_shared = self.open_mode == OpenMode::System && self.subject.is_some();
-        // Without a long delay it was a burst.
-        let (cause, longest_ns) =
-            self.delay.map_or((DelayCause::Work, 0), |delay| (delay.cause, delay.longest_ns));
-        let time = duration(longest_ns);
-        let remedy = if is_shared {
-            "; if they are others than the recorded ones, --follow cgroup omits them".to_owned()
-        } else if self.open_mode == OpenMode::Task {
-            format!("; {}, which has larger rings for them", self.how_to_record_system())
-        } else {
-            String::new()
-        };
-        match cause {
-            _ if longest_ns < SHORT_DELAY_NS && !has_lost_samples => {
-                format!("processes started or mapped memory in a burst{remedy}")
-            }
-            _ if longest_ns < SHORT_DELAY_NS => {
-                format!("records came in a burst; {}", self.fewer())
-            }
-            DelayCause::Output => format!(
-                "nprof-record waited {time} for the reader of its output; write to a file with -o, \
-                 and read it later"
-            ),
-            DelayCause::Stopped => {
-                format!("nprof-record was stopped for {time}; let it run while it records")
-            }
-            DelayCause::NoCpu => {
-                // Events of their own relieve the recorder only of the samples of others.
-                let is_of_others = is_shared && self.lost_others > self.lost.values().sum();
-                let remedy = match (self.has_priority, is_of_others) {
-                    (false, false) => "run it as root or with CAP_SYS_NICE",
-                    (false, true) => {
-                        "run it as root or with CAP_SYS_NICE, or select --follow inherit"
-                    }
-                    // Only real-time programs and the hypervisor run before it.
-                    (true, _) => {
-                        "start it by `chrt -R -f 99`, so that no real-time program runs before it, or \
-                         leave it a CPU, by taskset(1) for the programs"
-                    }
-                };
-                format!("nprof-record waited {time} for a CPU; {remedy}")
-            }
-            DelayCause::Work if self.sideband_lost > 0 => {
-                format!(
-                    "processes start or map memory faster than nprof-record reads \
-                     ({time} at a time){remedy}"
-                )
-            }
-            DelayCause::Work => {
-                format!("nprof-record worked {time} at a time; {}", self.fewer())
-            }
-        }
-    }
-
-    /// Returns the remedy against too much data in the rings.
-    fn fewer(&self) -> &'static str {
-        if self.is_weighed {
-            "lower --stack-size: every occurrence of the event is written, also with -F or -c"
-        } else {
-            "lower --stack-size, or sample less often with -F or -c"
-        }
     }
 
     /// Returns the reason why there are no samples. None if there are some, or a command was too
@@ -507,10 +435,7 @@ impl Summary {
             return Some(format!(
                 "{} left the control group of the command, outside of which nothing is sampled; record \
                  the command with --follow system",
-                match self.left_group {
-                    1 => "1 process".to_owned(),
-                    count => format!("{count} processes"),
-                }
+                counted(self.left_group as u64, "process")
             ));
         }
         let is_idle = self.samples == 0 && !self.misses(self.expected());
@@ -532,20 +457,6 @@ impl Summary {
         match self.clock.filter(|sum| sum.samples > 0 && sum.weight > 0) {
             Some(sum) => used_ns * sum.samples as f64 / sum.weight as f64,
             None => used_ns / self.period_ns.map_or(1e9 / self.frequency as f64, |ns| ns as f64),
-        }
-    }
-
-    /// Counts lost samples for which the CPU time has no room as those of other processes: the parts of both
-    /// are estimated by the samples that the rings kept, those of a time when they were not full.
-    pub(super) fn bound_losses(&mut self) {
-        let Some((clock, _)) = self.clock.zip(self.task_ns) else { return };
-        let most = (self.expected() - clock.samples as f64).ceil() as u64;
-        if self.lost_others > 0
-            && let Some(lost) = self.lost.get_mut(&Cause::Ring)
-            && *lost > most
-        {
-            self.lost_others += *lost - most;
-            *lost = most;
         }
     }
 
@@ -626,9 +537,13 @@ fn by_cause<T: std::fmt::Display>(counts: &BTreeMap<T, u64>, word: &str) -> Stri
     }
 }
 
-/// Formats a number of things: `1 record`, `2 records`.
+/// Formats a number of things: `1 record`, `2 records`, `2 processes`.
 fn counted(count: u64, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
+    let plural = match count {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
     format!("{count} {noun}{plural}")
 }
 
@@ -641,6 +556,7 @@ fn duration(ns: u64) -> String {
 }
 
 mod calls;
+mod losses;
 mod missed;
 #[cfg(test)]
 mod tests;

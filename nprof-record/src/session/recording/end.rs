@@ -34,10 +34,9 @@ impl Recording {
     pub(super) fn end(self, reason: Reason, measured: Measured) -> Outcome {
         let Measured { used_ns, outside_ns, left_group, mode_share, sampled_ns, delay } = measured;
         let is_by_thread = match self.cpu_time_scope {
-            Some(CpuTimeScope::Processes) => true,
             // The group of a command has its threads only; another one may get threads that are not followed.
-            Some(CpuTimeScope::Cgroup(_)) => self.workload.child().is_some(),
-            Some(CpuTimeScope::Cpus(_)) | None => false,
+            Some(CpuTimeScope::Processes | CpuTimeScope::OwnCgroup(_)) => true,
+            Some(CpuTimeScope::Cgroup(_) | CpuTimeScope::Cpus(_)) | None => false,
         };
         // The scheduler charges a thread from its wake-up on a CPU on which another one still runs.
         let is_exact = is_by_thread && self.measures_cpu_time();

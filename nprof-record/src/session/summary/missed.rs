@@ -83,8 +83,7 @@ impl Summary {
 }
 
 fn processes(unseen: &Unseen) -> String {
-    let plural = if unseen.processes == 1 { "" } else { "es" };
-    format!("{} process{plural}", unseen.processes)
+    counted(unseen.processes, "process")
 }
 
 fn name(executed: &Executed) -> String {

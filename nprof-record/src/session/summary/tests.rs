@@ -1,6 +1,7 @@
 use super::*;
 use crate::convert::allocations::state::Unseen;
 use crate::event::{EventSpec, PreloadPeriod};
+use crate::session::delays::DelayCause;
 
 fn summary() -> Summary {
     Summary {
