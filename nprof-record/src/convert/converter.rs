@@ -15,7 +15,7 @@ use crate::convert::generated_code::GeneratedCode;
 use crate::convert::process_tree::{ProcessEnd, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
 use crate::convert::value_events::ValueEvents;
-use crate::convert::waits::{TimeSums, WaitState};
+use crate::convert::waits::WaitState;
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::code_mapping::{Ksymbol, LoadedCode};
@@ -304,12 +304,6 @@ impl<S: Sink> Converter<S> {
     /// Returns the ids of the live threads that are followed.
     pub(crate) fn threads(&mut self) -> Vec<u32> {
         self.tree.living()
-    }
-
-    /// Returns the sums of the times of all threads. None if they are not measured.
-    pub(crate) fn time_sums(&self) -> Option<TimeSums> {
-        let state = self.waiting.as_ref().filter(|state| state.window.is_none());
-        state.map(|state| state.sums)
     }
 
     /// Returns the state of the event that counts calls. None without it.

@@ -57,6 +57,42 @@ fn reports_unused_options() {
     }
 }
 
+/// Reports add up what has the same name.
+#[test]
+fn event_requested_twice_is_recorded_once() {
+    if !can_record() {
+        return;
+    }
+    let directory = Directory::new("twice");
+    let file = directory.path("out");
+    let record_events = |events: &[&str]| {
+        let options = events.iter().flat_map(|event| ["-e", event]);
+        let words: Vec<_> = options.chain(["-o", &file, "--", "true"]).collect();
+        record(&words)
+    };
+    for (events, count) in [
+        (["cpu-clock", "nprof.clk_unhalted"], 1),
+        (["page-faults", "faults"], 1),
+        (["cpu-clock/u", "cpu-clock/k"], 2),
+    ] {
+        // A machine with counters samples cycles by default.
+        let is_apart = events.contains(&"nprof.clk_unhalted") && has("cycles");
+        let output = record_events(&events);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let mut reader = Reader::new(fs::File::open(&file).expect("it was written"));
+        let mut found = 0;
+        while let Some(record) = reader.next().expect("a stream") {
+            found += usize::from(matches!(record, Record::Event(_)));
+        }
+        assert_eq!(found, if is_apart { 2 } else { count }, "{events:?}");
+    }
+    for events in [["cpu-clock", "cpu-clock:5ms"], ["cpu-clock", "cpu-clock/k"]] {
+        let output = record_events(&events);
+        assert_eq!(output.status.code(), Some(125));
+        assert!(stderr(&output).contains("cpu-clock is requested twice"), "{}", stderr(&output));
+    }
+}
+
 #[test]
 fn list_matches_what_can_be_opened() {
     if !can_record() {

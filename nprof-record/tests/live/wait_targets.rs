@@ -253,6 +253,31 @@ fn threads_with_samples_have_times_also_at_the_edges_of_a_recording() {
 }
 
 #[test]
+fn cpu_time_of_attached_processes_that_exit_is_that_of_their_threads() {
+    let source = "#include <sys/wait.h>
+        #include <time.h>
+        #include <unistd.h>
+        static void burn(void) { while (clock() < CLOCKS_PER_SEC * 3 / 100); }
+        int main(void) {
+            for (int i = 0; i < 4; i++) if (!fork()) { burn(); usleep(50000); _exit(0); }
+            while (wait(0) > 0);
+            burn();
+            return 0;
+        }";
+    let directory = Rc::new(Directory::new("waits-exiting"));
+    let Some(program) = directory.compile("gcc", source, &["-O1"]) else { return };
+    let running = Sleeper(Command::new(program).spawn().expect("it has been compiled"));
+    let (file, pid) = (directory.path("out"), running.pid().to_string());
+    let output = record(&["-e", "wall", "--descendants", "-p", &pid, "-o", &file]);
+    let message = stderr(&output);
+    assert!(output.status.success(), "{message}");
+    if Recording::of_output(&directory, "out", output).is_by_switches() {
+        return eprintln!("SKIPPED: no BPF programs measure waiting");
+    }
+    assert!(message.contains("ms CPU at ") && message.contains("coverage "), "{message}");
+}
+
+#[test]
 fn times_are_exact_where_stacks_may_not_be_read() {
     if !is_root() {
         return eprintln!("SKIPPED: only root can leave out capabilities");

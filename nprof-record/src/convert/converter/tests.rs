@@ -623,6 +623,30 @@ fn last_wait_without_stack_is_written_with_its_length() {
     }
 }
 
+#[test]
+fn sums_of_times_are_unknown_if_those_of_a_thread_are_lost() {
+    let mut converter = converter();
+    let event = Some(WaitEvent { event: EVENT, period: 1000 });
+    let (random, symbols) = (Random::new(0), WaitSymbols::default());
+    converter.set_waiting(WaitState::new(event, event, None, random, symbols));
+    converter.handle_record(
+        sample_id(COMMAND),
+        &KernelRecord::Fork(ids(COMMAND, COMMAND, 101)),
+        SIDE,
+    );
+    converter.handle_record(sample_id(101), &KernelRecord::Exit(ids(COMMAND, COMMAND, 101)), SIDE);
+    assert!(converter.time_sums().is_some(), "they come after the exit");
+    let lost = LostSamples::own(5);
+    converter.on_lost(sample_id(COMMAND), lost, EVENT, Cause::Throttle);
+    assert!(converter.time_sums().is_some(), "no record was lost");
+    converter.on_lost(sample_id(COMMAND), lost, EVENT, Cause::Ring);
+    assert!(converter.time_sums().is_none());
+    converter.write_times(101, &perf::ThreadTimes::default());
+    assert!(converter.time_sums().is_some(), "the lost ones were samples");
+    converter.on_sideband_lost(sample_id(COMMAND), 1);
+    assert!(converter.time_sums().is_none(), "exits may be lost");
+}
+
 /// A reader takes them for those of a sample of `runnable` without any.
 #[test]
 fn wait_for_a_cpu_outside_of_system_calls_states_no_cause() {

@@ -1,6 +1,8 @@
 //! Writes waits: those that have ended, the parts of those that go on, and the times of threads.
 
-use nprof_stream::{Change, ChangeKind, ExtrasBuilder, Mark, NodeId, Record, Sample, TaskId};
+use nprof_stream::{
+    Cause, Change, ChangeKind, ExtrasBuilder, Mark, NodeId, Record, Sample, TaskId,
+};
 use std::ops::Range;
 
 use nprof_unwind::unwind::stack_copy::StackSegments;
@@ -9,9 +11,10 @@ use rustc_hash::FxHashSet;
 
 use crate::arch::pt_regs;
 use crate::convert::converter::{Converter, ONGOING_MIN_NS};
+use crate::convert::counts::Counts;
 use crate::convert::dictionary::Sink;
 use crate::convert::waits::{
-    self, OngoingWait, WaitEvent, WaitObject, WaitState, Weight, WrittenWake,
+    self, OngoingWait, TimeSums, WaitEvent, WaitObject, WaitState, Weight, WrittenWake,
 };
 use crate::os::descriptor_link::{FileId, link_of};
 use crate::os::procfs;
@@ -265,6 +268,19 @@ impl<S: Sink> Converter<S> {
         exited.any(|tid| !known.contains(tid))
     }
 
+    /// True if the times of exited threads may be lost: those of each come in one record.
+    fn may_lack_times(&self) -> bool {
+        let Counts { lost, sideband_lost, .. } = &self.counts;
+        let is_awaited = self.waiting.as_ref().is_some_and(|state| !state.exited.is_empty());
+        *sideband_lost > 0 || lost.contains_key(&Cause::Ring) && is_awaited
+    }
+
+    /// Returns the sums of the times of all threads. None if they are not measured, or some were lost.
+    pub(crate) fn time_sums(&self) -> Option<TimeSums> {
+        let state = self.waiting.as_ref().filter(|state| state.window.is_none())?;
+        (!self.may_lack_times()).then_some(state.sums)
+    }
+
     /// Writes the times of a thread that has ended.
     pub(super) fn write_times(&mut self, tid: u32, times: &ThreadTimes) {
         let Some(state) = &mut self.waiting else { return };
@@ -362,8 +378,8 @@ impl<S: Sink> Converter<S> {
             // A thread that waited all the time has no record: its task is defined with its last wait,
             // after the end of its times.
             let living = self.tree.task(thread.tid).map(|task| task.id);
-            let exited = || self.waiting.as_ref()?.exited.get(&thread.tid).copied();
-            if let Some(task) = living.or_else(exited) {
+            let exited = self.waiting.as_mut().and_then(|it| it.exited.remove(&thread.tid));
+            if let Some(task) = living.or(exited) {
                 self.write_times_of(task, thread.tid, &thread.times());
             }
         }

@@ -64,7 +64,7 @@ impl Recording {
             .map(|it| it.unseen.processes + it.bypassed.processes + it.unconnected.processes);
         let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
         let exact_ns = times.filter(|_| is_exact).map(|times| times.cpu_ns);
-        let task_ns = used_ns.map(|used_ns| exact_ns.unwrap_or(used_ns));
+        let task_ns = exact_ns.or(used_ns);
         let unread_images = converter.images_without_descriptors();
         let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
         let rare_looks_ns = waits.as_ref().and_then(WaitMeter::rare_looks_ns);
