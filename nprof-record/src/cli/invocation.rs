@@ -10,7 +10,8 @@ use nprof_stream::{EventId, Record};
 use crate::cli::args::Args;
 use crate::cli::message::print_message;
 use crate::cli::preload::Preload;
-use crate::cli::target::{RunningProcesses, Target};
+use crate::cli::running::add_running;
+use crate::cli::target::Target;
 use crate::convert::allocations::state::AllocationState;
 use crate::convert::calls::CallState;
 use crate::convert::converter::Converter;
@@ -22,7 +23,6 @@ use crate::event::PreloadedEvent;
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::load::may_have_realtime_priority;
-use crate::os::procfs::{self, ThreadNames};
 use crate::perf::calls::tracer::CallTracer;
 use crate::perf::open::{NoLockedMemory, OpenTarget};
 use crate::perf::plan::{OpenMode, Plan};
@@ -34,7 +34,7 @@ use crate::session::event_source::{EventSource, SourceSet};
 use crate::session::existing_threads::{ExistingThreads, follow_all};
 use crate::session::header;
 use crate::session::launch::ForkedCommand;
-use crate::session::output::{Destination, OpenOutput, Stream};
+use crate::session::output::{Destination, OpenOutput};
 use crate::session::preload::source::PreloadSource;
 use crate::session::recording::{Clocks, Outcome, Recording};
 use crate::session::wait_meter::{SwitchSource, WaitMeter};
@@ -55,35 +55,6 @@ fn value_events(plan: &Plan) -> anyhow::Result<Option<ValueEvents>> {
     }
     let random = Random::new(sys::random().context("cannot get random bits")?);
     Ok(Some(ValueEvents::new(periods, random)))
-}
-
-/// The most searches for children of running processes.
-const SEARCHES_MAX: usize = 10;
-
-/// Adds running processes to the converter. Their sideband events are enabled already.
-fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses, names: &ThreadNames) {
-    let recorded = running.recorded();
-    for &pid in running.excluded() {
-        converter.exclude(pid);
-    }
-    let mut have_maps = add_all(converter, &recorded, names);
-    // Children that were forked after `Target::find` and before the sideband was enabled. A child inherits its
-    // mappings: if a parent has exited before they were read, those of a living descendant are needed.
-    let mut known = running.known();
-    for search in 0..SEARCHES_MAX {
-        if search > 0 && have_maps {
-            break;
-        }
-        let found = procfs::descendants(&recorded, &known);
-        have_maps = add_all(converter, &found, names);
-        known.extend(found);
-    }
-}
-
-/// Returns false if the mappings of one are unknown, as it exits before they are read.
-fn add_all(converter: &mut Converter<Stream>, pids: &[u32], names: &ThreadNames) -> bool {
-    // All are added, also after one without.
-    pids.iter().filter(|&&pid| !converter.add_existing_process(pid, names)).count() == 0
 }
 
 /// The open sources of a recording. The kernel has none if no event needs it.
@@ -202,6 +173,16 @@ impl Invocation<'_> {
         }
     }
 
+    /// True if the processes that run already are read before sampling begins: they may exit right after their first
+    /// sample. Of all processes of the machine, most have none, unless their waits are recorded.
+    fn reads_running(&self) -> bool {
+        match self.target {
+            Target::Processes(_) | Target::Group(_) => true,
+            Target::System => self.tracer.is_some(),
+            Target::Command(_) => false,
+        }
+    }
+
     fn is_delayed(&self) -> bool {
         self.args.times().delay.is_some()
     }
@@ -247,7 +228,7 @@ impl Invocation<'_> {
         // fill a ring: those of running processes start after that.
         if let Some(rings) = rings
             && !self.is_delayed()
-            && !matches!(self.target, Target::Processes(_))
+            && !self.reads_running()
         {
             rings.enable(true).context("cannot enable an event")?;
             self.enable_switches(sources.waits.as_ref(), pid)?;
@@ -402,13 +383,13 @@ impl Invocation<'_> {
             state.counted = EventId(self.stream_events().len() as u32);
             converter.set_calls(state);
         }
-        if let Target::Processes(running) = &self.target {
+        if self.reads_running() {
             if let Some(rings) = &mut rings {
                 rings.expect_quiet();
             }
             // Those that it does not have are read from /proc.
             let names = self.tracer.as_ref().and_then(|tracer| tracer.names().ok());
-            add_running(&mut converter, running, &names.unwrap_or_default());
+            add_running(&mut converter, &self.target, &names.unwrap_or_default());
             if let Some(rings) = &rings
                 && !self.is_delayed()
             {

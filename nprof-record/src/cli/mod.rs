@@ -9,6 +9,7 @@ mod message;
 mod plan;
 mod preload;
 pub(crate) mod run;
+mod running;
 pub(crate) mod target;
 mod waiting;
 

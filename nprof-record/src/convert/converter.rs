@@ -62,6 +62,8 @@ pub(crate) struct Converter<S> {
     tasks: u32,
     /// True if sideband records may have been lost since the tasks were last compared with /proc.
     has_new_gap: bool,
+    /// True if unknown threads have had records since [`Self::take_newcomers`].
+    has_newcomers: bool,
     /// The time of that comparison.
     checked_ns: u64,
     /// The shortest time from it to the next.
@@ -238,6 +240,7 @@ impl<S: Sink> Converter<S> {
             stitched: 0,
             tasks: 0,
             has_new_gap: false,
+            has_newcomers: false,
             checked_ns: 0,
             check_interval_ns: 0,
             maps_due_ns: 0,

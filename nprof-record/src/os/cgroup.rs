@@ -31,13 +31,24 @@ pub(crate) fn find(name: &str) -> anyhow::Result<PathBuf> {
 
 /// Returns the threads of a control group and those below it.
 pub(crate) fn threads(directory: &Path) -> Vec<u32> {
-    let list = fs::read_to_string(directory.join("cgroup.threads")).unwrap_or_default();
-    let mut threads: Vec<u32> = list.lines().filter_map(|tid| tid.parse().ok()).collect();
+    listed(directory, "cgroup.threads")
+}
+
+/// Returns the processes of a control group and those below it, but for groups of which processes have threads in
+/// other groups: the kernel does not list their processes.
+pub(crate) fn processes(directory: &Path) -> Vec<u32> {
+    listed(directory, "cgroup.procs")
+}
+
+/// Returns the ids in a file of a control group and those below it.
+fn listed(directory: &Path, file: &str) -> Vec<u32> {
+    let list = fs::read_to_string(directory.join(file)).unwrap_or_default();
+    let mut ids: Vec<u32> = list.lines().filter_map(|id| id.parse().ok()).collect();
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        threads.extend(self::threads(&entry.path()));
+        ids.extend(listed(&entry.path(), file));
     }
-    threads
+    ids
 }
 
 /// True if a process is neither in a group that was created for a command nor in one below it. A process that has

@@ -10,6 +10,7 @@ use rustc_hash::FxHashSet;
 use crate::convert::converter::{CommandExit, Converter, ONGOING_MIN_NS};
 use crate::event::CpuMode;
 use crate::image::kept_images::KeptSummary;
+use crate::os::cgroup;
 use crate::perf::backlog::Backlog;
 use crate::perf::calls::tracer::CallTracer;
 use crate::perf::plan::Plan;
@@ -29,7 +30,8 @@ use crate::sys::{self, Exit, Signals, duration_ns};
 /// with stacks by frame pointers: the caches have to be filled again.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The same if samples need facts that soon change: names of generated code, descriptors of waits.
+/// The same if samples need facts that soon change: names of generated code, descriptors of waits, the processes
+/// that have entered a control group.
 const DRAIN_TIMEOUT_CHANGING: Duration = Duration::from_millis(100);
 
 /// The same while sideband records wait: the files they name may soon be deleted.
@@ -54,6 +56,11 @@ const POLL_SHARE: u64 = 3;
 
 /// The time between two parts of a wait that goes on.
 const ONGOING_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// The shortest time from one list of the threads of a control group to the next, unless unknown ones have had
+/// records, and the least multiple of the time that it takes.
+const MEMBERS_INTERVAL_NS: u64 = 1_000_000_000;
+const MEMBERS_PAUSE: u64 = 200;
 
 /// The time from which a delay between two drains may have been a stop of the recorder.
 const LONG_DELAY_NS: u64 = 20_000_000;
@@ -139,12 +146,21 @@ struct Progress {
     waits_ns: u64,
     /// The time at which live blocks were written.
     snapshot_ns: u64,
+    members: Members,
     /// True if the workload had exited at the last poll.
     has_exited: bool,
     delays: DelayHistory,
     /// The time since the last drain, with the values of its clocks then.
     interval: Interval,
     clocks: Clocks,
+}
+
+/// The threads of the control group when they were last listed.
+#[derive(Debug, Default)]
+struct Members {
+    threads: FxHashSet<u32>,
+    listed_ns: u64,
+    took_ns: u64,
 }
 
 /// The clocks that [`Interval`] is a difference of.
@@ -315,6 +331,46 @@ impl Recording {
         self.converter.write_ongoing(&threads, until_ns);
     }
 
+    /// True if processes may enter the control group of which waits are measured. Those of the group of a command
+    /// are created there.
+    fn follows_members(&self) -> bool {
+        let is_group = matches!(self.existing_threads, ExistingThreads::Group(_));
+        is_group && self.workload.child().is_none() && matches!(self.waits, Some(WaitMeter::Bpf(_)))
+    }
+
+    /// Measures the waits of the threads that have entered the control group: BPF programs add only those that
+    /// threads of it create.
+    fn follow_members(&mut self, progress: &mut Progress) {
+        if !progress.has_begun || !self.follows_members() {
+            return;
+        }
+        let (Some(WaitMeter::Bpf(tracer)), ExistingThreads::Group(directory)) =
+            (&self.waits, &self.existing_threads)
+        else {
+            return;
+        };
+        let now_ns = sys::monotonic_ns();
+        let Members { listed_ns, took_ns, .. } = progress.members;
+        let pause_ns = MEMBERS_INTERVAL_NS.max(took_ns.saturating_mul(MEMBERS_PAUSE));
+        let is_due = now_ns.saturating_sub(listed_ns) >= pause_ns;
+        let has_newcomers = self.converter.take_newcomers();
+        if !is_due && !has_newcomers {
+            return;
+        }
+        self.converter.add_unknown_processes(&cgroup::processes(directory));
+        let mut members = FxHashSet::default();
+        let list = || {
+            let mut threads = cgroup::threads(directory);
+            members.extend(&threads);
+            threads.retain(|tid| !progress.members.threads.contains(tid));
+            threads
+        };
+        // An error now is one at the end, too, where the books are then missing.
+        let _ = follow_all(list, |threads| tracer.follow(&threads));
+        let took_ns = sys::monotonic_ns().saturating_sub(now_ns);
+        progress.members = Members { threads: members, listed_ns: now_ns, took_ns };
+    }
+
     /// Writes the live blocks of all processes, if it was requested or is time for it.
     fn write_snapshot(&mut self, progress: &mut Progress) {
         let now_ns = sys::monotonic_ns();
@@ -342,6 +398,7 @@ impl Recording {
             polled_ns: now_ns,
             waits_ns: now_ns,
             snapshot_ns: now_ns,
+            members: Members { listed_ns: now_ns, ..Members::default() },
             has_exited: false,
             delays: DelayHistory::default(),
             interval: Interval::default(),
@@ -389,9 +446,12 @@ impl Recording {
                     DRAIN_TIMEOUT_DEEP
                 }
                 Backlog::Sideband => DRAIN_TIMEOUT_SIDEBAND,
-                _ if self.converter.needs_changing_facts() => DRAIN_TIMEOUT_CHANGING,
+                _ if self.converter.needs_changing_facts() || self.follows_members() => {
+                    DRAIN_TIMEOUT_CHANGING
+                }
                 _ => DRAIN_TIMEOUT,
             };
+            self.follow_members(progress);
             self.write_ongoing(progress);
             self.write_snapshot(progress);
             self.note_interval(progress);

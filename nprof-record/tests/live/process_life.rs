@@ -11,7 +11,7 @@ use nprof_stream::{Mark, Reader, Record};
 
 use crate::attach::Running;
 use crate::support::{
-    Directory, Stream, can_record, is_refused, named_stacks, record, recorder, stderr,
+    ControlGroup, Directory, Stream, can_record, is_refused, named_stacks, record, recorder, stderr,
 };
 
 /// Functions of the programs: `burn` uses CPU time, `burn_to_end` does so until standard input is
@@ -144,7 +144,7 @@ const LOST_FORK: &str = "int main(void) {
     puts(\"forked\"); fflush(stdout); wait(0); return 0;
 }";
 
-fn signal(signal: &str, process: &Child) {
+pub(crate) fn signal(signal: &str, process: &Child) {
     let sent = Command::new("kill").args([signal, &process.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
 }
@@ -303,6 +303,32 @@ fn thread_that_executes_keeps_the_parent_of_its_process() {
     }
     // The shell, the first thread, the second one, and that under the id of the first.
     assert_eq!((tasks, roots, exits), (4, 1, 4), "{}", stderr(&output));
+}
+
+/// Sleeps for 700 ms, works for 20 ms, and exits.
+const LATE: &str = "int main(void) { usleep(700000); burn(20); _exit(0); }";
+
+#[test]
+fn member_of_a_control_group_that_runs_shortly_before_its_exit_is_named() {
+    let Some((_directory, program, file)) = compile("late_member", LATE) else { return };
+    let Some(group) = ControlGroup::new("late") else { return };
+    let enter = format!("echo $$ > {}/cgroup.procs && exec {program}", group.0);
+    let mut member = Command::new("sh").args(["-c", &enter]).spawn().expect("a shell");
+    while !fs::read_to_string(format!("/proc/{}/comm", member.id())).is_ok_and(|it| it != "sh\n") {
+        assert!(member.try_wait().expect("a child").is_none(), "it lives for 0.7 s");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let output = record(&["--cgroup", &group.0, "-d", "1", "-o", &file]);
+    member.wait().expect("a child");
+    if is_refused(&output) {
+        return;
+    }
+    let samples = Stream::from_file(&file).samples;
+    assert!(!samples.is_empty(), "{}", stderr(&output));
+    for sample in &samples {
+        assert!(program.ends_with(&sample.comm), "{} {}", sample.comm, stderr(&output));
+        assert_ne!(sample.mark, Mark::Unmapped);
+    }
 }
 
 /// Two children burn CPU time until standard input is closed; their parent waits.

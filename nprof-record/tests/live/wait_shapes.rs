@@ -1,10 +1,13 @@
 //! Waits of odd lengths and numbers, with truth by construction: in step with the period, one long wait
 //! among many short ones, many idle threads, lost samples, a control group.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
 
 use crate::attach::Running;
-use crate::support::{ControlGroup, Directory, wait_until_asleep};
+use crate::process_life::signal;
+use crate::support::{ControlGroup, Directory, is_refused, recorder, wait_until_asleep};
 use crate::waiting::{PERIOD_NS, Recording, Times};
 
 /// Returns the sum of the weights of waits in each of two functions.
@@ -240,6 +243,46 @@ fn waits_of_a_control_group_are_those_of_its_tasks() {
     assert!(times.blocked > 1_300_000_000, "{}", times.blocked);
     let weight = recording.weight_in("clock_nanosleep");
     assert!(weight.abs_diff(times.blocked) <= PERIOD_NS, "{weight} {}", times.blocked);
+}
+
+#[test]
+fn processes_that_enter_a_control_group_have_their_waits() {
+    let Some(group) = ControlGroup::new("enter") else { return };
+    let directory = Directory::new("waits-enter");
+    let file = directory.path("out");
+    let words = ["-e", "wall", "--cgroup", &group.0, "-o", &file];
+    let mut recorder = recorder(&words).stderr(Stdio::piped()).spawn().expect("the recorder runs");
+    // Its head is written once the group is recorded.
+    while !std::fs::metadata(&file).is_ok_and(|it| it.len() > 0)
+        && recorder.try_wait().is_ok_and(|ended| ended.is_none())
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The shell has children before the recorder sees it, and others later.
+    let enter = format!(
+        "echo $$ > {}/cgroup.procs; sleep 2.5 & for i in $(seq 25); do sleep 0.1; done; wait",
+        group.0
+    );
+    Command::new("sh").args(["-c", &enter]).status().expect("a shell");
+    signal("-INT", &recorder);
+    let output = recorder.wait_with_output().expect("it ends");
+    if is_refused(&output) {
+        return;
+    }
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    let recording = Recording::of_output(&Rc::new(directory), "out", output);
+    if recording.is_by_switches() {
+        return eprintln!("SKIPPED: no BPF programs measure waiting");
+    }
+    let blocked = |comm: &[u8]| {
+        let of_it = |task| recording.lives.get(&task).is_some_and(|life| life.comm == comm);
+        let times = recording.times.iter().filter(|times| of_it(times.task));
+        times.map(|times| times.blocked).collect::<Vec<_>>()
+    };
+    // The recorder has half a second to see the shell, on a busy machine.
+    let total: u64 = blocked(b"sleep").iter().chain(&blocked(b"sh")).sum();
+    assert!(total > 3 * 2_000_000_000, "{total} of 7.5 s: {message}");
+    recording.assert_waits_are_exact();
 }
 
 /// A thread that alternates between 20 us of work and of sleep, and prints its CPU time in ns.

@@ -81,10 +81,25 @@ impl<S: Sink> Converter<S> {
     /// Adds a thread at its first record, of the time `time_ns`, if it belongs to the tree.
     pub(super) fn add_if_new(&mut self, pid: u32, tid: u32, time_ns: u64) {
         if self.tree.takes_unknown(tid) && self.tree.takes_unknown(pid) {
+            self.has_newcomers = true;
             // It may have exited since. Its times begin before its lookup.
             self.add_known_thread(pid, tid, time_ns);
         } else if self.tree.may_miss(tid) {
             self.look_up(pid, tid, time_ns);
+        }
+    }
+
+    /// True if unknown threads have had records since the last call.
+    pub(crate) fn take_newcomers(&mut self) -> bool {
+        std::mem::take(&mut self.has_newcomers)
+    }
+
+    /// Adds those of some processes that are unknown.
+    pub(crate) fn add_unknown_processes(&mut self, pids: &[u32]) {
+        for &pid in pids {
+            if !self.tree.has_process(pid) {
+                self.add_existing_process(pid, &ThreadNames::default());
+            }
         }
     }
 
