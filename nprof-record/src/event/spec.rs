@@ -15,7 +15,7 @@
 
 use nprof_cli::time;
 
-use crate::event::preloaded;
+use crate::event::preloaded::{self, PreloadedEvent};
 use crate::event::probe;
 use crate::event::{CpuMode, DEFAULT_EVENT};
 
@@ -61,6 +61,11 @@ impl EventSpec {
             },
         };
         names.iter().map(|&name| Self { name: name.to_owned(), ..self.clone() }).collect()
+    }
+
+    /// True if the name is that of several events, or of one that the preloaded library records.
+    pub(crate) fn is_of_recorder(&self) -> bool {
+        self.expanded().len() > 1 || PreloadedEvent::find(&self.name).is_some()
     }
 
     /// Returns all events that were requested, those of waiting once. `wakes` has the period and the modes of
@@ -336,6 +341,17 @@ mod tests {
             let error = EventSpec::parse(text).expect_err("it is refused");
             assert!(error.contains("leave out its own"), "{error}");
         }
+    }
+
+    #[test]
+    fn events_that_no_cpu_counts_are_known_by_name() {
+        let is_of_recorder =
+            |text| EventSpec::parse(text).is_ok_and(|spec: EventSpec| spec.is_of_recorder());
+        assert!(
+            ["wall", "wait", "heap", "heap.alloc", "fd.open", "calls"].map(is_of_recorder)
+                == [true; 6]
+        );
+        assert!(["cycles", "page-faults", "blocked"].map(is_of_recorder) == [false; 3]);
     }
 
     #[test]

@@ -154,16 +154,17 @@ impl Summary {
                 "{samples} were not taken: there are more events than counters; record fewer at a time"
             ));
         }
-        match self.remaining {
-            0 => {}
-            1 => warnings.push(
-                "the command has exited, and 1 of its processes goes on unrecorded; record it with -p"
-                    .to_owned(),
-            ),
-            count => warnings.push(format!(
-                "the command has exited, and {count} of its processes go on unrecorded; record them \
-                 with -p"
-            )),
+        if self.remaining > 0 {
+            let (go, them) = if self.remaining == 1 { ("goes", "it") } else { ("go", "them") };
+            // The library is loaded when a program starts.
+            let remedy = match self.preloaded {
+                Some(_) => format!("keep {them} in the foreground of the command"),
+                None => format!("record {them} with -p"),
+            };
+            warnings.push(format!(
+                "the command has exited, and {} of its processes {go} on unrecorded; {remedy}",
+                self.remaining
+            ));
         }
         if self.has_wait_windows && self.lost.contains_key(&Cause::Recorder) {
             warnings.push(

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{anyhow, ensure};
 use perf_event_open_sys::bindings as perf;
 use perf_event_open_sys::bindings::perf_event_attr;
 use rustc_hash::FxHashMap;
@@ -33,10 +33,13 @@ impl CountedEvent {
     pub(crate) fn open(spec: &EventSpec, mode: CpuMode, cpus: &[u32]) -> anyhow::Result<Self> {
         let name = &spec.name;
         ensure!(spec.period.is_none(), "{name} is counted, not sampled; leave out its period");
+        let not_counted =
+            || anyhow!("{name} is no event that a CPU counts; name one such as page-faults");
+        ensure!(!spec.is_of_recorder(), not_counted());
         let mut refusal = anyhow!("{name}: this machine has no such counter");
         for event in Catalog::of_this_machine().candidates(spec).map_err(|it| anyhow!(it))? {
             if event.is_written_by_bpf() || event.is_weighed() {
-                bail!("{name} is no event that a CPU counts; name one such as page-faults");
+                return Err(not_counted());
             }
             // A counter would count the work of the kernel for the probes.
             let is_counter = |it: &PerfEventConfig| {

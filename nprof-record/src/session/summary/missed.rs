@@ -40,9 +40,10 @@ impl Summary {
         }
         if unseen.processes > 0 {
             warnings.push(format!(
-                "{} without {events}; the first is {}: static, set-user-ID and 32-bit programs, and those with an \
-                 environment without LD_PRELOAD or with one of their own (set it before nprof-record) do not load \
-                 the library; in another network namespace or at limits (ulimit -n, -f, -v) it cannot connect; {}",
+                "{} without {events}; the first is {}: static, set-user-ID and 32-bit programs, those of \
+                 AddressSanitizer without -static-libasan, and those with an environment without LD_PRELOAD or with \
+                 one of their own (set it before nprof-record) do not load the library; in another network \
+                 namespace or at limits (raise ulimit -n, -f and -v) it cannot connect; {}",
                 processes(unseen),
                 name(&unseen.first),
                 if has_calls_only {
