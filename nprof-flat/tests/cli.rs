@@ -361,3 +361,10 @@ fn blocks_of_memory_have_number_size_and_age() {
     let files = run(&["--match", "event=fd.live", "--by", "on,function", "--format", "tsv"]);
     assert!(files.contains("fd.live\tfd:4=/var/log/b\topen_log\t"), "{files}");
 }
+
+#[test]
+fn pipe_has_room_for_events_of_which_some_are_bytes() {
+    let table = flat().stdout(&["-n", "0"], &heap());
+    assert!(table.contains("heap.alloc") && table.contains("fd.open"), "{table}");
+    assert!(!table.contains("no room for"), "{table}");
+}

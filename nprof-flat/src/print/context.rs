@@ -125,6 +125,11 @@ impl<'a> PrintContext<'a> {
         self.summary.events[event.event].event.measure == Measure::Bytes
     }
 
+    /// True if the samples of all events represent blocks of memory.
+    pub(crate) fn measure_only_bytes(&self) -> bool {
+        self.selected.events.iter().all(|event| self.measures_bytes(event))
+    }
+
     /// Returns a sum of a row in an event divided by that of `per`.
     pub(crate) fn ratio(&self, row: &FlatRow, event: usize, per: Per, metric: Metric) -> Ratio {
         let divisor = row.tally(per.event);

@@ -58,7 +58,7 @@ impl TableColumns<'_> {
             return ratio_columns::fit(self.context, self.names, per);
         }
         let events = &self.context.selected.events;
-        let are_bytes = events.iter().all(|event| self.context.measures_bytes(event));
+        let are_bytes = self.context.measure_only_bytes();
         let mut plans = plans(events.len(), are_bytes);
         // A file or pipe has no width: only the numbers for which there is no memory are left out.
         let Some(width) = self.context.width else {
@@ -183,7 +183,7 @@ impl TableColumns<'_> {
     }
 
     /// Returns the names of the numbers that a plan leaves out, without a weight that is not in bytes: the
-    /// share expresses it as well.
+    /// share expresses it as well. Tables of several events have no weight in any plan if not all are in bytes.
     fn left_out(&self, plan: ColumnPlan) -> Vec<String> {
         let other = match self.sort_metric() {
             Metric::Self_ => "total %",
@@ -196,7 +196,7 @@ impl TableColumns<'_> {
             let shown: Vec<usize> = self.block_columns(plan).collect();
             let columns = (0..BLOCK_COLUMNS.len()).filter(|column| !shown.contains(column));
             left_out.extend(columns.map(|column| BLOCK_COLUMNS[column].to_owned()));
-            if !plan.weight {
+            if self.context.measure_only_bytes() && !plan.weight {
                 left_out.push(format!("{} {}", self.sort_metric().name(), self.scale(event).unit));
             }
         }

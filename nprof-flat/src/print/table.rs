@@ -32,7 +32,13 @@ pub(crate) fn print(context: &PrintContext<'_>) -> Vec<u8> {
     let mut below = footer(context);
     if !table.left_out.is_empty() {
         let left_out = table.left_out.join(", ");
-        below.push_str(&format!("no room for {left_out}: use a wider terminal, or -o FILE\n"));
+        // Without a terminal only the memory of the table bounds it; lines of TSV need none.
+        let remedy = if width.is_some() {
+            "use a wider terminal, or -o FILE"
+        } else {
+            "print fewer rows (-n N), or use --format tsv"
+        };
+        below.push_str(&format!("no room for {left_out}: {remedy}\n"));
     }
     for line in marks(selected.events.iter().map(|event| &summary.events[event.event])) {
         below.push_str(&(line + "\n"));
