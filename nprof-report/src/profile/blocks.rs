@@ -79,7 +79,10 @@ impl Blocks {
 
     /// Returns their mean size, given their weight. None without blocks.
     pub fn mean_size(self, weight: u64) -> Option<f64> {
-        (self.number > 0).then(|| weight as f64 / self.exact_number().value())
+        let mean = (self.number > 0).then(|| weight as f64 / self.exact_number().value())?;
+        // Recorders round the number of blocks that a sample states, and the fraction here is rounded down:
+        // 16384 bytes in blocks of 3000 are 5.46 blocks, and 5 of them had a mean of 3277.
+        Some(self.largest().map_or(mean, |largest| mean.min(largest as f64)))
     }
 
     /// Returns the size of the largest sampled block. None if no sample states a size.
@@ -134,6 +137,9 @@ mod tests {
             (7, None, Some(585.0))
         );
         assert_eq!(blocks(4096, &[("blocks", 7), ("largest", 900)]).largest(), Some(900));
+        // 5.46 blocks of 3000 bytes, rounded.
+        let rounded = blocks(16384, &[("blocks", 5), ("largest", 3000)]);
+        assert_eq!(rounded.mean_size(16384), Some(3000.0));
         assert_eq!(blocks(0, &[]).number(), 3);
         assert_eq!(Blocks::default().mean_size(0), None);
     }
