@@ -214,7 +214,9 @@ fn bytes_are_compared_as_amounts() {
     let refusal = diff(directory.path(), "--fail-on total>+20ms base new");
     assert_eq!(refusal.status, 2);
     assert!(
-        refusal.stderr.contains("heap.peak (user) does not measure time"),
+        refusal.stderr.contains(
+            "heap.peak (user) does not measure time; give bytes, such as 1MiB, or a share (P%)"
+        ),
         "{}",
         refusal.stderr
     );
@@ -230,7 +232,8 @@ fn bytes_are_compared_as_amounts() {
     let times = self::directory();
     assert!(!diff(times.path(), "--format tsv base new").stdout.contains("_bytes"));
     let refusal = diff(times.path(), "--fail-on total>+1MiB base new");
-    assert!(refusal.stderr.contains("does not measure bytes"), "{}", refusal.stderr);
+    let remedy = "does not measure bytes; give a time, such as 20ms, or a share (P%)";
+    assert!(refusal.stderr.contains(remedy), "{}", refusal.stderr);
 }
 
 #[test]
@@ -257,7 +260,9 @@ fn counts_are_compared_as_amounts() {
     assert!(beyond.contains("\ngrown in counts only, beyond a bound (1)\n  main"), "{beyond}");
     let refusal = ended("--fail-on total>+20ms base new");
     assert_eq!(refusal.status, 2);
-    assert!(refusal.stderr.contains("page-faults (user) does not measure time"), "{refusal:?}");
+    let remedy =
+        "page-faults (user) does not measure time; give a number, such as 1000, or a share (P%)";
+    assert!(refusal.stderr.contains(remedy), "{refusal:?}");
     let tsv = ended("--format tsv base new").stdout;
     assert_eq!(cell(&tsv, "solve", "self_diff_count"), "3000.0");
     assert_eq!(cell(&tsv, "solve", "self_diff_ns"), "");

@@ -33,6 +33,15 @@ impl AmountUnit {
         }
     }
 
+    /// Returns the spelling of sizes in it, for messages.
+    pub(crate) fn sizes(self) -> &'static str {
+        match self {
+            AmountUnit::Ns => "a time, such as 20ms",
+            AmountUnit::Bytes => "bytes, such as 1MiB",
+            AmountUnit::Count => "a number, such as 1000",
+        }
+    }
+
     /// Returns the word for it in the names of columns that only events with this unit have. None for times,
     /// which have columns in all reports.
     pub(crate) fn column(self) -> Option<&'static str> {

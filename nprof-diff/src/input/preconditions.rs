@@ -99,8 +99,9 @@ pub(crate) fn refuse_amount(
     option: &str,
 ) -> Result<()> {
     if event.amount_unit() != Some(unit) {
-        let (unit, event) = (unit.name(), event.label());
-        bail!("{option}: the event {event} does not measure {unit}; give a share (P%)");
+        let own = event.amount_unit().map(|unit| format!("{}, or ", unit.sizes()));
+        let (unit, event, own) = (unit.name(), event.label(), own.unwrap_or_default());
+        bail!("{option}: the event {event} does not measure {unit}; give {own}a share (P%)");
     }
     if !event.depends_on_processor() {
         return Ok(());
