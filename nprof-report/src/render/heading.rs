@@ -3,7 +3,7 @@
 
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
-use nprof_stream::{Mark, Measure};
+use nprof_stream::{Event, Mark, Measure};
 use rustc_hash::FxHashMap;
 
 use crate::profile::summary::{EventSummary, Run, Summary, lost_text};
@@ -151,13 +151,27 @@ fn coverage(summary: &Summary) -> Option<String> {
 pub fn marks<'a>(events: impl Iterator<Item = &'a EventSummary>) -> Vec<String> {
     let mut found: Vec<(Mark, &str)> = Vec::new();
     for event in events {
-        let by_frame_pointer = event.event.unwind[..] == *b"fp";
-        let meaning = if by_frame_pointer { pointer_meaning } else { meaning };
+        let meaning = |mark| match mark {
+            Mark::NoStack if waits_by_switches(event) => Some(MISSED_WAIT),
+            mark if event.event.unwind[..] == *b"fp" => pointer_meaning(mark),
+            mark => meaning(mark),
+        };
         found.extend(event.incomplete.keys().filter_map(|&mark| Some((mark, meaning(mark)?))));
     }
     found.sort_unstable();
     found.dedup();
     found.iter().map(|(mark, meaning)| format!("[incomplete:{mark}]: {meaning}")).collect()
+}
+
+/// The meaning of a stack that is missing where the recorder looks at waiting threads: that of an ordinary user,
+/// and that of root on a kernel without the BPF functions for it.
+const MISSED_WAIT: &str = "the stack could not be copied, or a wait ended before it was read; root on Linux 6.16 or \
+                           later reads stacks of waits in the kernel";
+
+/// True if the stacks of waits were read from outside, by the records of context switches.
+fn waits_by_switches(event: &EventSummary) -> bool {
+    let is_by_switches = |event: &Event| event.capture[..] == *b"switches";
+    is_by_switches(&event.event) || event.parts.iter().any(is_by_switches)
 }
 
 /// Returns the meaning of a mark of stacks that were followed by their frame pointers. None for ordinary
@@ -191,10 +205,7 @@ fn meaning(mark: Mark) -> Option<&'static str> {
         Mark::Unmapped => {
             "the caller is in no mapping; its library was unloaded, or the stack overwritten"
         }
-        Mark::NoStack => {
-            "the kernel could not copy the stack, or a wait that an ordinary user recorded ended before it was read; \
-             record waits as root"
-        }
+        Mark::NoStack => "the stack could not be copied",
         Mark::PageAbsent => "a page of the stack was not in memory; record as root if it was not",
         Mark::Bits32 => {
             "32-bit programs are not unwound; compile with -fno-omit-frame-pointer, record with \
@@ -287,5 +298,19 @@ mod tests {
             "{lines:?}"
         );
         assert!(lines[0].contains("--stack-size"), "{lines:?}");
+    }
+
+    #[test]
+    fn missing_stack_has_advice_where_waits_are_read_from_outside() {
+        let waits = |capture: &str| {
+            let stream = run("prog", 1)
+                .replace("u,stack-truncated", "u,no-stack")
+                .replace("measure=cpu-time", &format!("measure=wait-time{capture}"));
+            marks(summary(&stream).events.iter()).concat()
+        };
+        assert!(waits(" | capture=switches").contains("ended before it was read; root on Linux"));
+        for capture in [" | capture=bpf", ""] {
+            assert_eq!(waits(capture), "[incomplete:no-stack]: the stack could not be copied");
+        }
     }
 }
