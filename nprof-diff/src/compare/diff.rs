@@ -5,7 +5,7 @@
 //! comparisons and corrected for its size.
 
 use crate::compare::comparison::{Comparison, Criteria, Method};
-use crate::compare::observed::SideTotals;
+use crate::compare::observed::{MIN_COUNT_VARIANCE, SideTotals};
 use crate::compare::quantity::{MetricKind, Quantity};
 use crate::compare::ratio::Divisor;
 use crate::compare::row::Row;
@@ -81,8 +81,8 @@ pub(crate) fn compare(
     // The weight of a single run is known exactly, but not how much it varies.
     let run_amount = criteria.amount.filter(|_| has_repetitions).map(|_| {
         stats::welch(
-            run_time_spread(base),
-            run_time_spread(new),
+            run_amount_spread(base),
+            run_amount_spread(new),
             criteria.alpha,
             Quantity::Amount.max(),
         )
@@ -101,7 +101,14 @@ pub(crate) fn compare(
 }
 
 /// Returns the spread of the weight of whole runs.
-fn run_time_spread(runs: &[&RunCounts]) -> Spread {
+fn run_amount_spread(runs: &[&RunCounts]) -> Spread {
     let weights: Vec<f64> = runs.iter().map(|run| run.sum.weight as f64).collect();
-    Spread::of(&weights)
+    // Equal programs that are sampled by a period often have equal numbers of samples, and so totals, but these are
+    // off by up to a sample from the truth. As for rows, the variance is at least that of a count of one.
+    let variance_of_count = |run: &&RunCounts| {
+        let samples = run.sum.samples_of_equal_weight().max(1.0);
+        MIN_COUNT_VARIANCE * (run.sum.weight as f64 / samples).powi(2)
+    };
+    let min_variance = runs.iter().map(variance_of_count).sum::<f64>() / runs.len().max(1) as f64;
+    Spread { min_variance, ..Spread::of(&weights) }
 }

@@ -39,7 +39,7 @@ const MIN_INFORMATIVE_SAMPLES: u64 = 5;
 /// A lower bound for the variance of a count of samples (or the variance of independent samples,
 /// if that is smaller), however well the runs agree: counts are whole numbers, and a few of them
 /// agree by chance.
-const MIN_COUNT_VARIANCE: f64 = 1.0;
+pub(super) const MIN_COUNT_VARIANCE: f64 = 1.0;
 
 /// The smallest number of runs whose variance may be below that of independent samples. Fewer runs
 /// agree by chance too often.

@@ -120,6 +120,18 @@ fn variance_between_runs_is_no_change() {
 }
 
 #[test]
+fn equal_totals_of_runs_have_the_error_of_a_sample() {
+    // 2,000,000 bytes more, of which a sample stands for 65,536 bytes.
+    let runs = |samples| [const { 1 << 16 }; 4].map(|period| run(&[samples, 10], period));
+    let amount = diff(&runs(40), &runs(71), 2).run_amount.unwrap();
+    assert_eq!(amount.difference(), 2_031_616.0);
+    assert!(amount.low > 1_900_000.0 && amount.low < 2_000_000.0, "{amount:?}");
+    assert!(amount.high < 2_200_000.0 && amount.p < 1e-6, "{amount:?}");
+    let same = diff(&runs(40), &runs(40), 2).run_amount.unwrap();
+    assert!(same.low < 0.0 && same.high > 0.0 && same.p > 0.9, "{same:?}");
+}
+
+#[test]
 fn function_of_few_is_displaced_if_only_its_share_changed() {
     let runs = |selfs: [u64; 3]| {
         [-2_i64, 1, 0, 3, -1].map(|noise| {
