@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nprof_report::summary::{LOST_RECORDS, OMISSIONS, Run};
+use nprof_report::summary::{LOST_RECORDS, OMISSIONS, Run, Summary};
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
 
@@ -58,6 +58,9 @@ pub(crate) fn of_side(side: &Side, event: Option<&ComparedEvent>) -> Vec<String>
         incomplete.map(|input| format!("{}: incomplete input: {input}", side.name)).collect();
     warnings.extend(losses(side));
     warnings.extend(lost_records(side));
+    // Each sentence once, however many streams it holds for.
+    let doubtful: BTreeSet<String> = side.summaries().flat_map(Summary::doubtful).collect();
+    warnings.extend(doubtful.into_iter().map(|text| format!("{}: {text}", side.name)));
     if side.summaries().any(|summary| summary.has_omissions) {
         warnings.push(format!("{}: {OMISSIONS}", side.name));
     }

@@ -3,6 +3,7 @@
 pub mod blocks;
 pub mod filter;
 pub mod group;
+mod held;
 pub mod join;
 mod join_check;
 pub mod key;

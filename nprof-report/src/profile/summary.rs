@@ -10,6 +10,7 @@ use nprof_stream::number::total;
 use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Measure, Step};
 
 use crate::profile::group::{GroupKey, Sum};
+use crate::profile::held::{self, DefinedEvent};
 use crate::profile::join;
 use crate::profile::margin::Confidence;
 use crate::profile::thread_time::ThreadTime;
@@ -398,6 +399,19 @@ impl Summary {
         (count > 0).then(|| format!("{count} {LOST_RECORDS}"))
     }
 
+    /// Returns sentences on live blocks, the peak and open descriptors, if records that they are computed from were
+    /// lost.
+    pub fn doubtful(&self) -> Vec<String> {
+        let mut defined = Vec::new();
+        for summary in &self.events {
+            let has_losses = summary.lost_samples() > 0;
+            let own = summary.parts.is_empty().then_some(&summary.event);
+            let recorded = own.into_iter().chain(&summary.parts);
+            defined.extend(recorded.map(|event| DefinedEvent { event, has_losses }));
+        }
+        held::doubtful(&defined)
+    }
+
     /// Returns the number of processes of which heap, fd or calls events are missing.
     pub fn unseen(&self) -> u64 {
         total(self.runs.iter().filter_map(|run| run.end.as_ref()?.unseen))
@@ -454,6 +468,7 @@ impl Summary {
     pub fn problems(&self) -> Vec<String> {
         let mut lines = Vec::new();
         lines.extend(self.lost_records_text().map(|text| format!("records: {text}")));
+        lines.extend(self.doubtful().into_iter().map(|text| format!("lost:    {text}")));
         if let unseen @ 1.. = self.unseen() {
             let plural = if unseen == 1 { "" } else { "es" };
             lines.push(format!(

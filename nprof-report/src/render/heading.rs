@@ -313,4 +313,16 @@ mod tests {
             assert_eq!(waits(capture), "[incomplete:no-stack]: the stack could not be copied");
         }
     }
+
+    #[test]
+    fn lost_allocations_are_stated_beside_live_blocks_without_samples() {
+        let stream = run("prog", 1).replace("name=cpu-clock", "name=heap.alloc");
+        let live = "F | 1 | 0";
+        let stream = stream.replace(live, &format!("@event | id=2 | name=heap.live\n{live}"));
+        let text = heading(&summary(&stream), false, &[], None);
+        let line =
+            "lost:    records of allocations and releases were lost, so heap.live may be wrong\n";
+        assert!(text.contains(line), "{text}");
+        assert!(!heading(&summary(&run("prog", 1)), false, &[], None).contains(line));
+    }
 }

@@ -51,6 +51,7 @@ impl Facts {
             problems.push(text.to_owned());
         }
         problems.extend(summary.lost_records_text());
+        problems.extend(summary.doubtful());
         if summary.has_omissions {
             problems.push("too many stacks or names: the later ones are (other)".to_owned());
         }
