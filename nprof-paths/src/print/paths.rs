@@ -79,10 +79,9 @@ pub(crate) fn print_ratios(
         for RatioPath { leaf, ratio, .. } in &rows.paths {
             let [value, margin] = ratios.print(ratio, confidence);
             out.push_str(&format!(
-                "\n{value} ± {margin} {}, {} {} / {} {divisor_unit}\n",
+                "\n{value} ± {margin} {}, {} / {} {divisor_unit}\n",
                 ratios.unit,
-                scale.print(ratio.numerator.weight),
-                scale.unit,
+                scale.print_with_unit(ratio.numerator.weight),
                 of_divisor.print(ratio.denominator.weight),
             ));
             let printer = Printer { tree, event, scale: scale.clone(), width };
@@ -116,12 +115,11 @@ impl Printer<'_> {
         let self_ = self.tree.nodes[leaf].self_;
         let margin = margin.map_or(String::new(), |margin| format!(" ± {margin:.2}"));
         out.push_str(&format!(
-            "\n{:.2} %{margin}, {} sample{}, {} {}\n",
+            "\n{:.2} %{margin}, {} sample{}, {}\n",
             self_.percent_of(self.event.whole),
             self_.samples,
             if self_.samples == 1 { "" } else { "s" },
-            self.scale.print(self_.weight),
-            self.scale.unit,
+            self.scale.print_with_unit(self_.weight),
         ));
         self.calls(out, leaf, true);
     }

@@ -258,6 +258,8 @@ pub struct Scale {
     /// Its name: `ms`, `Mcycles`.
     pub unit: String,
     divisor: f64,
+    /// The smaller units with their sizes, the largest first.
+    smaller: Vec<(f64, String)>,
 }
 
 impl Scale {
@@ -267,25 +269,34 @@ impl Scale {
         let unit = escaped(&event.event.unit);
         // Each digit of a number of calls means something, and no unit is printed with it.
         if event.event.measure.word() == b"calls" {
-            return Self { unit, divisor: 1.0 };
+            return Self { unit, divisor: 1.0, smaller: Vec::new() };
         }
-        let found = units(&event.event)
-            .into_iter()
-            .find(|(divisor, _)| event.sum.weight as f64 >= 10.0 * divisor);
-        match found {
-            None => Self { unit, divisor: 1.0 },
-            Some((divisor, unit)) => Self { unit, divisor },
+        let fits = |(divisor, _): &(f64, String)| event.sum.weight as f64 >= 10.0 * divisor;
+        let own = (1.0, unit);
+        let mut units = units(&event.event).into_iter().skip_while(|unit| !fits(unit)).chain([own]);
+        let (divisor, unit) = units.next().expect("an event has its own unit");
+        Self { unit, divisor, smaller: units.collect() }
+    }
+
+    /// Returns a weight with its unit: a smaller one if it would be 0.00 in this one.
+    pub fn print_with_unit(&self, weight: u64) -> String {
+        let is_seen = |divisor: f64| weight as f64 / divisor >= 0.005;
+        let smaller = self.smaller.iter().find(|(divisor, _)| is_seen(*divisor));
+        match smaller.filter(|_| !is_seen(self.divisor)) {
+            Some((divisor, unit)) => format!("{} {unit}", in_units(weight, *divisor)),
+            None => format!("{} {}", self.print(weight), self.unit),
         }
     }
 
     /// Returns a weight in this unit, without the name of the unit.
     pub fn print(&self, weight: u64) -> String {
-        if self.divisor > 1.0 {
-            format!("{:.2}", weight as f64 / self.divisor)
-        } else {
-            weight.to_string()
-        }
+        in_units(weight, self.divisor)
     }
+}
+
+/// Returns a weight in a unit of this size.
+fn in_units(weight: u64, divisor: f64) -> String {
+    if divisor > 1.0 { format!("{:.2}", weight as f64 / divisor) } else { weight.to_string() }
 }
 
 /// Returns a number of bytes with about three digits and its unit.
@@ -451,12 +462,30 @@ mod tests {
         assert_eq!(cut("abcdefgh", 6), "abc…gh");
     }
 
-    fn scale(measure: Measure, weight: u64) -> (String, String) {
+    fn scale_of(measure: Measure, weight: u64) -> Scale {
         let mut event = EventSummary { sum: Sum::of(1, weight), ..EventSummary::default() };
         event.event.unit = measure.unit().into();
         event.event.measure = measure;
-        let scale = Scale::of(&event);
+        Scale::of(&event)
+    }
+
+    fn scale(measure: Measure, weight: u64) -> (String, String) {
+        let scale = scale_of(measure, weight);
         (scale.print(weight), scale.unit)
+    }
+
+    #[test]
+    fn small_weight_beside_its_unit_has_a_smaller_one() {
+        let bytes = scale_of(Measure::Bytes, 15 << 20);
+        let cases = [(3 << 20, "3.00 MiB"), (1024, "1.00 KiB"), (5, "5 bytes"), (0, "0.00 MiB")];
+        for (weight, text) in cases {
+            assert_eq!(bytes.print_with_unit(weight), text);
+        }
+        assert_eq!(
+            scale_of(Measure::CpuTime, 20_000_000_000).print_with_unit(4_000_000),
+            "4.00 ms"
+        );
+        assert_eq!(scale_of(Measure::Bytes, 99).print_with_unit(5), "5 bytes");
     }
 
     #[test]
