@@ -132,9 +132,9 @@ impl Part {
     }
 }
 
-/// Returns a number of which all bits depend on all bits of an address (the finalizer of MurmurHash3, A. Appleby).
-fn hash(address: u64) -> u64 {
-    let mixed = (address ^ (address >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+/// Returns a number of which all bits depend on all bits of another (the finalizer of MurmurHash3, A. Appleby).
+pub(super) fn hash(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     mixed ^ (mixed >> 33)
 }

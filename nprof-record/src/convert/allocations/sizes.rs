@@ -18,6 +18,11 @@ impl Sizes {
         self.largest
     }
 
+    /// True without blocks.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.number == 0
+    }
+
     /// Adds a block.
     pub(crate) fn add(&mut self, size: u64) {
         self.add_several(size, 1);

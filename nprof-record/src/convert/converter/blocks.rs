@@ -178,7 +178,7 @@ impl<S: Sink> Converter<S> {
     ) {
         let period = mean_period(rows);
         for (node, blocks) in rows {
-            let (weight, count) = (blocks.weight, blocks.count(period));
+            let (weight, count) = (blocks.weight(), blocks.count(period));
             let mut extras = ExtrasBuilder::new();
             extras.add_number("blocks", blocks.blocks());
             extras.add_number("largest", blocks.largest);
