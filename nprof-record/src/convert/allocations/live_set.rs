@@ -25,6 +25,12 @@
 //!
 //! Without sampled blocks, both sides are the same, and only the first is kept: the peak is exact.
 //! At the end of a process its blocks are written in any case, and it had them at its peak, too.
+//!
+//! A forked child has the blocks of its parent, and with them the same samples. Readers add the rows of processes as
+//! if they were independent, and derive from them the effective number of samples: the square of the sum of all
+//! weights, by the sum of weight² / count. If n samples are in each of m processes, and the i-th counts them as
+//! n / (2i - 1), this is n for any m, since the first m odd numbers add up to m². Therefore the j-th child of a
+//! process counts what it inherits 2j + 1 times less, and a grandchild by the product of both factors.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -43,30 +49,31 @@ struct Sums {
     weight: u64,
     /// The sum of [`Block::spread`].
     spread: u128,
+    /// The excess of the spread because other processes have the same samples.
+    shared_spread: u128,
     /// The blocks that they represent, in units of 2^-20: a sample of small blocks represents a number
     /// that is not whole.
     parts: u64,
 }
 
 impl Sums {
-    /// Returns those of one block, taken a number of times.
-    fn of(block: &Block, times: u64) -> Self {
-        Self {
-            weight: block.weight.saturating_mul(times),
-            spread: block.spread().saturating_mul(u128::from(times)),
-            parts: block.parts().saturating_mul(times),
-        }
+    /// Returns those of one block.
+    fn of(block: &Block) -> Self {
+        let (weight, spread, parts) = (block.weight, block.spread(), block.parts());
+        Self { weight, spread, shared_spread: 0, parts }
     }
 
     fn add(&mut self, other: &Self) {
         self.weight = self.weight.saturating_add(other.weight);
         self.spread = self.spread.saturating_add(other.spread);
+        self.shared_spread = self.shared_spread.saturating_add(other.shared_spread);
         self.parts = self.parts.saturating_add(other.parts);
     }
 
     fn subtract(&mut self, other: &Self) {
         self.weight = self.weight.saturating_sub(other.weight);
         self.spread = self.spread.saturating_sub(other.spread);
+        self.shared_spread = self.shared_spread.saturating_sub(other.shared_spread);
         self.parts = self.parts.saturating_sub(other.parts);
     }
 
@@ -75,6 +82,7 @@ impl Sums {
         Self {
             weight: self.weight.midpoint(other.weight),
             spread: self.spread.midpoint(other.spread),
+            shared_spread: self.shared_spread.midpoint(other.shared_spread),
             parts: self.parts.midpoint(other.parts),
         }
     }
@@ -102,10 +110,14 @@ impl Blocks {
     /// Returns the number of equal samples that have the same variance, at most that of samples with a mean
     /// `period`. Blocks of which an adapted period has grown since are few and heavy, and those that it missed
     /// are not there: the earlier samples of the same stack are no measure for them.
+    ///
+    /// Samples that other processes have, too, count less. A row counts at least one: many children of which each
+    /// has a few samples of a stack are still more observations together than these samples.
     pub(crate) fn count(&self, period: f64) -> u64 {
-        let weight = self.sums.weight as f64;
-        let count = weight / (self.sums.spread as f64 / weight).max(period);
-        (count.round() as u64).max(1)
+        let (weight, spread) = (self.sums.weight as f64, self.sums.spread as f64);
+        let count = weight / (spread / weight).max(period);
+        let factor = 1.0 + self.sums.shared_spread as f64 / spread.max(1.0);
+        ((count / factor).round() as u64).max(1)
     }
 }
 
@@ -207,6 +219,17 @@ fn half(address: u64, block: &Block) -> Option<usize> {
     (block.variance() > 0).then(|| (hash(address ^ hash(block.time_ns)) & 1) as usize)
 }
 
+/// The most forks of ancestors that a process knows.
+const INHERITED_MAX: usize = 32;
+
+/// The blocks that a process has inherited, and that were allocated until a time.
+#[derive(Clone, Copy, Debug)]
+struct Inherited {
+    until_ns: u64,
+    /// The factor by which its samples count less, because other processes have them, too.
+    factor: u64,
+}
+
 /// A block that was released.
 #[derive(Clone, Copy, Debug)]
 struct Released {
@@ -224,6 +247,10 @@ pub(crate) struct LiveSet {
     /// True since the first sampled block: until then the second side, and the views of it, would equal the first,
     /// and are left empty. With the period 1 there are millions of blocks in a second.
     is_split: bool,
+    /// By time: the fork of this process is the last.
+    inherited: Vec<Inherited>,
+    /// The number of children that were forked from this process.
+    children: u64,
     /// The latest released blocks, the oldest first.
     released: VecDeque<Released>,
     released_max: usize,
@@ -237,6 +264,8 @@ impl LiveSet {
             nodes: FxHashMap::default(),
             sides: Default::default(),
             is_split: false,
+            inherited: Vec::new(),
+            children: 0,
             released: VecDeque::new(),
             released_max,
         }
@@ -265,7 +294,7 @@ impl LiveSet {
         self.prolong_peaks(block.time_ns);
         self.blocks.insert(address, block);
         let mut begins = [false; 2];
-        let (sums, variance) = shares(&block, half);
+        let (sums, variance) = self.shares(&block, half);
         for side in self.choosing(half) {
             let chosen = &mut self.sides[side];
             chosen.live = chosen.live.saturating_add(sums.weight);
@@ -303,6 +332,27 @@ impl LiveSet {
     /// Returns the sides that report the blocks of a half, or exact ones.
     fn reporting(&self, half: Option<usize>) -> Range<usize> {
         half.map_or(self.kept(), |half| 1 - half..2 - half)
+    }
+
+    /// Returns the sums of a block in the estimate of a side, and its part of the variance by which the lower bound
+    /// is below it: a sampled block stands for the other half, too.
+    fn shares(&self, block: &Block, half: Option<usize>) -> (Sums, u128) {
+        let mut sums = Sums::of(block);
+        // Exact blocks are no estimate. Their count makes a margin too large in any case, however often it is added.
+        if half.is_none() {
+            return (sums, 0);
+        }
+        sums.shared_spread = sums.spread.saturating_mul(u128::from(self.factor(block) - 1));
+        let once = sums;
+        sums.add(&once);
+        (sums, block.variance().saturating_mul(2))
+    }
+
+    /// Returns the factor by which a sampled block counts less. A block that a failed realloc has kept counts as a
+    /// block of its own.
+    fn factor(&self, block: &Block) -> u64 {
+        let inherited = self.inherited.iter().find(|it| block.time_ns <= it.until_ns);
+        inherited.map_or(1, |it| it.factor)
     }
 
     /// Keeps both sides from now on.
@@ -355,7 +405,7 @@ impl LiveSet {
         let block = self.blocks.remove(address)?;
         let half = half(address, &block);
         self.prolong_peaks(time_ns);
-        let (sums, variance) = shares(&block, half);
+        let (sums, variance) = self.shares(&block, half);
         for side in self.choosing(half) {
             let chosen = &mut self.sides[side];
             chosen.live = chosen.live.saturating_sub(sums.weight);
@@ -391,8 +441,9 @@ impl LiveSet {
 
     /// Returns the blocks of a child that was forked at a time, as far as their release since then is
     /// known.
-    pub(crate) fn forked_at(&self, time_ns: u64) -> Self {
+    pub(crate) fn forked_at(&mut self, time_ns: u64) -> Self {
         let mut child = Self::new(self.released_max);
+        child.inherited = self.inherited_by_next_child(time_ns);
         child.blocks = BlockTable::with_room_for(&self.blocks);
         let since = self.released.iter().filter(|released| released.time_ns > time_ns);
         let since = since.map(|released| (released.address, released.block));
@@ -406,6 +457,19 @@ impl LiveSet {
             child.begin_peak(side, time_ns);
         }
         child
+    }
+
+    /// Counts a child. Returns the factors of the blocks that it inherits.
+    fn inherited_by_next_child(&mut self, time_ns: u64) -> Vec<Inherited> {
+        self.children += 1;
+        // Earlier children do not have the blocks that were allocated since: the margins of these are too large.
+        let factor = self.children.saturating_mul(2).saturating_add(1);
+        let product =
+            |it: &Inherited| Inherited { factor: it.factor.saturating_mul(factor), ..*it };
+        let before = self.inherited.iter().map(product);
+        // The oldest blocks of a long line of processes count as those of the next generation.
+        let before = before.skip((self.inherited.len() + 1).saturating_sub(INHERITED_MAX));
+        before.chain([Inherited { until_ns: time_ns, factor }]).collect()
     }
 
     /// Returns the blocks of each stack, by the id of its node.
@@ -483,13 +547,6 @@ impl LiveSet {
         }
         self.nodes.insert(NodeId::NONE, all);
     }
-}
-
-/// Returns the sums of a block in the estimate of a side, and its part of the variance by which the lower bound is
-/// below it: a sampled block stands for the other half, too.
-fn shares(block: &Block, half: Option<usize>) -> (Sums, u128) {
-    let times = if half.is_some() { 2 } else { 1 };
-    (Sums::of(block, times), block.variance().saturating_mul(u128::from(times)))
 }
 
 /// Returns the mean distance in bytes of the samples of rows, by their weight.
@@ -618,10 +675,10 @@ mod tests {
             set.allocate(address, block(1, 100, address));
             set.release(address, 20 + address);
         }
-        let known = |set: &LiveSet| set.forked_at(15).len();
-        assert_eq!(known(&set), 4);
+        let known = |set: &mut LiveSet| set.forked_at(15).len();
+        assert_eq!(known(&mut set), 4);
         set.keep_released(2);
-        assert_eq!(known(&set), 2);
+        assert_eq!(known(&mut set), 2);
         assert!(set.clone().keep(9, 40).is_some() && set.keep(7, 40).is_none(), "the latest");
     }
 
@@ -803,5 +860,79 @@ mod tests {
         set.release(0x20, 201);
         assert_eq!(weights(&set.at_peak()), [(1, 101), (2, 51)]);
         assert!(set.live().is_empty());
+    }
+
+    /// Returns the effective number of samples of all rows, as readers find it.
+    fn effective_samples<'a>(processes: impl IntoIterator<Item = &'a LiveSet>) -> f64 {
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for process in processes {
+            let rows = process.live();
+            let period = mean_period(&rows);
+            for (_, blocks) in &rows {
+                let weight = blocks.weight() as f64;
+                sum += weight;
+                squares += weight * weight / blocks.count(period) as f64;
+            }
+        }
+        sum * sum / squares
+    }
+
+    /// Returns a process with samples of small blocks in a number of stacks.
+    fn with_samples(samples: u64, stacks: u64) -> LiveSet {
+        let mut set = LiveSet::new(16);
+        for address in 0..samples {
+            let small = block((address % stacks) as u32 + 1, PERIOD, address);
+            set.allocate(address, Block { size: 100, ..small });
+        }
+        set
+    }
+
+    #[test]
+    fn samples_that_children_inherit_count_once() {
+        for (stacks, children) in [(2, 0), (2, 1), (2, 8), (2, 16), (1, 50)] {
+            let mut parent = with_samples(64, stacks);
+            let children: Vec<_> = (0..children).map(|_| parent.forked_at(1000)).collect();
+            let effective = effective_samples(children.iter().chain([&parent]));
+            assert!((48.0..80.0).contains(&effective), "{} children: {effective}", children.len());
+        }
+        // A child cannot count half of a sample.
+        let mut parent = with_samples(64, 2);
+        let children: Vec<_> = (0..50).map(|_| parent.forked_at(1000)).collect();
+        let effective = effective_samples(children.iter().chain([&parent]));
+        assert!((64.0..128.0).contains(&effective), "{effective}, instead of 3264");
+    }
+
+    #[test]
+    fn samples_of_grandchildren_count_once() {
+        let mut parent = with_samples(1000, 1);
+        let mut children: Vec<_> = (0..3).map(|_| parent.forked_at(1000)).collect();
+        let grandchildren: Vec<_> = children
+            .iter_mut()
+            .flat_map(|child| [child.forked_at(2000), child.forked_at(2000)])
+            .collect();
+        let all = children.iter().chain(&grandchildren).chain([&parent]);
+        let effective = effective_samples(all);
+        assert!((700.0..1300.0).contains(&effective), "{effective}");
+    }
+
+    #[test]
+    fn blocks_of_a_child_itself_and_exact_ones_count_as_before() {
+        let mut parent = with_samples(64, 1);
+        parent.allocate(0x1000, Block { count: 160, ..block(5, 160 * PERIOD, 10) });
+        let mut child = parent.forked_at(1000);
+        child.allocate(0x2000, Block { size: 100, count: 40, ..block(6, 40 * PERIOD, 1001) });
+        let counts = |set: &LiveSet| {
+            let rows = set.live();
+            let period = mean_period(&rows);
+            rows.iter().map(|(node, blocks)| (node.0, blocks.count(period))).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&child), [(1, 21), (5, 160), (6, 40)]);
+        (0..64).for_each(|address| {
+            child.release(address, 2000);
+        });
+        assert_eq!(counts(&child), [(5, 160), (6, 40)]);
+        child.allocate(0x3000, Block { size: 100, ..block(6, PERIOD, 3000) });
+        let line = (0..100).fold(child, |mut child, generation| child.forked_at(4000 + generation));
+        assert_eq!((counts(&line), line.inherited.len()), (vec![(5, 160), (6, 1)], INHERITED_MAX));
     }
 }

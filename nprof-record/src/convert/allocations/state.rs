@@ -197,7 +197,7 @@ impl AllocationState {
     pub(crate) fn start(&mut self, ring: u64, parent: u64, forked_ns: u64, process: Allocator) {
         self.executed.remove(&process.pid);
         let mut process = process;
-        if let Some(parent) = self.processes.get(&parent) {
+        if let Some(parent) = self.processes.get_mut(&parent) {
             // Each child of a large process has a copy of its blocks.
             if self.blocks.saturating_add(parent.heap.len()) <= BLOCKS_MAX {
                 process.heap = parent.heap.forked_at(forked_ns);
@@ -345,7 +345,9 @@ mod tests {
                 heap.release(address, 5);
             }
         }
-        let kept = |ring: &u64| state.processes[ring].heap.forked_at(2).len();
+        let mut kept = |ring: &u64| {
+            state.processes.get_mut(ring).expect("it has started").heap.forked_at(2).len()
+        };
         assert!((0..1024).map(|ring| kept(&ring)).sum::<usize>() <= ALL_RELEASED_MAX);
         assert_eq!((kept(&0), kept(&1023)), (128, 128));
     }
