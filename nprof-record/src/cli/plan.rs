@@ -107,7 +107,7 @@ pub(crate) fn plan(
 }
 
 /// Returns the index of an event that an earlier one contains already, as by `-e wall -e cpu-clock`: reports add
-/// up what has the same name. None if there is none.
+/// up events of one name. None if there is none.
 fn repeated(plan: &Plan) -> anyhow::Result<Option<usize>> {
     let is_apart = |pair: (CpuMode, CpuMode)| {
         matches!(pair, (CpuMode::User, CpuMode::Kernel) | (CpuMode::Kernel, CpuMode::User))

@@ -57,7 +57,7 @@ fn reports_unused_options() {
     }
 }
 
-/// Reports add up what has the same name.
+/// Reports add up events of one name.
 #[test]
 fn event_requested_twice_is_recorded_once() {
     if !can_record() {

@@ -1,6 +1,6 @@
 //! The sampled blocks that a process has, and those that it had at its peak. Pure.
 //!
-//! A sum for each stack holds what is live. The first change of a stack after the peak copies its sum, so that the
+//! A sum for each stack holds its live blocks. The first change of a stack after the peak copies its sum, so that the
 //! rows of a peak add up to it. A new peak clears only the copies of stacks that have one.
 //!
 //! The moment with the highest estimate is not an estimate of the peak: of many moments, chance lifts some above the
@@ -30,7 +30,7 @@
 //! if they were independent, and derive from them the effective number of samples: the square of the sum of all
 //! weights, by the sum of weight² / count. If n samples are in each of m processes, and the i-th counts them as
 //! n / (2i - 1), this is n for any m, since the first m odd numbers add up to m². Therefore the j-th child of a
-//! process counts what it inherits 2j + 1 times less, and a grandchild by the product of both factors.
+//! process counts inherited samples 2j + 1 times less, and a grandchild by the product of both factors.
 
 use std::collections::VecDeque;
 use std::ops::Range;
