@@ -5,7 +5,8 @@ use rustc_hash::FxHashMap;
 
 use crate::convert::allocations::descriptors::Descriptors;
 use crate::convert::allocations::known_stacks::KnownStacks;
-use crate::convert::allocations::live_set::{Blocks, LiveSet};
+use crate::convert::allocations::live_set::LiveSet;
+use crate::convert::allocations::sums::Blocks;
 use crate::event::{PreloadPlan, PreloadedEvent, Subject};
 use crate::image::allocator::AllocationFunction;
 

@@ -6,8 +6,8 @@ use nprof_stream::{ExtrasBuilder, NodeId, TaskId};
 use nprof_unwind::unwind::stack_input::{StackInput, UserStack, Words};
 
 use crate::convert::allocations::block::Block;
-use crate::convert::allocations::live_set::{Blocks, mean_period};
 use crate::convert::allocations::state::Allocator;
+use crate::convert::allocations::sums::{Blocks, mean_period};
 use crate::convert::converter::Converter;
 use crate::convert::converter::library_samples::Written;
 use crate::convert::dictionary::Sink;
