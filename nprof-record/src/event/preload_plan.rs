@@ -111,6 +111,13 @@ impl PreloadPlan {
         self.events().find(|(known, _)| *known == event).map(|(_, id)| id)
     }
 
+    /// Returns the id of an event for its lost records: if it is not recorded, that of another event of its objects,
+    /// which is computed from them. None without one.
+    pub(crate) fn id_of_losses(&self, event: PreloadedEvent) -> Option<EventId> {
+        let mut of_same = self.events().filter(|(it, _)| it.subject() == event.subject());
+        self.id(event).or_else(|| of_same.next().map(|(_, id)| id))
+    }
+
     /// True if it has an event of these objects.
     pub(crate) fn has(&self, subject: Subject) -> bool {
         self.events.iter().any(|(event, _)| event.subject() == subject)
@@ -177,6 +184,18 @@ mod tests {
         assert_eq!(names, expected.collect::<Vec<_>>());
         assert_eq!(plan.heap_period, PreloadPeriod::Fixed(65536));
         assert_eq!(split(&["cycles"]), Ok((None, vec!["cycles".to_owned()])));
+    }
+
+    #[test]
+    fn lost_records_belong_to_an_event_of_the_same_objects() {
+        let (plan, _) = split(&["heap.live", "fd.open"]).expect("valid");
+        let mut plan = plan.expect("events");
+        plan.number_after(0);
+        let losses = |event| plan.id_of_losses(event).map(|id| id.0);
+        assert_eq!(losses(PreloadedEvent::HeapAlloc), Some(1));
+        assert_eq!(losses(PreloadedEvent::HeapFree), Some(1));
+        assert_eq!(losses(PreloadedEvent::FdOpen), Some(2));
+        assert_eq!(losses(PreloadedEvent::Calls), None);
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl PreloadSource {
                 // The program may have written any number: the sums must not overflow.
                 let lost = now.saturating_sub(before).min(u64::from(u32::MAX));
                 if lost > 0 {
-                    let event = self.plan.id(event).unwrap_or(EventId::NONE);
+                    let event = self.plan.id_of_losses(event).unwrap_or(EventId::NONE);
                     self.lost += lost;
                     handler.on_lost(id, LostSamples::own(lost), event, Cause::Ring);
                 }
