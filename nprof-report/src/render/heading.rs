@@ -203,7 +203,8 @@ fn meaning(mark: Mark) -> Option<&'static str> {
         Mark::UnwindFailed => "the unwind table of the code led to no valid caller",
         Mark::MaxDepth => "the stack has too many frames; record with a larger --depth",
         Mark::Unmapped => {
-            "the caller is in no mapping; its library was unloaded, or the stack overwritten"
+            "the caller is in no mapping: its library was unloaded, its process exited before its mappings were \
+             read, or the stack was overwritten"
         }
         Mark::NoStack => "the stack could not be copied",
         Mark::PageAbsent => "a page of the stack was not in memory; record as root if it was not",
