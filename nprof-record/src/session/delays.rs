@@ -46,14 +46,13 @@ impl Interval {
 
     /// Returns the cause of most of the delay.
     fn delay(self) -> Delay {
-        let used_ns = self.output_ns.saturating_add(self.cpu_ns);
+        // The time of a write goes on during a stop.
+        let output_ns = if self.was_stopped { 0 } else { self.output_ns };
+        let used_ns = output_ns.saturating_add(self.cpu_ns);
         let rest_ns = self.delay_ns().saturating_sub(used_ns);
         let rest = if self.was_stopped { DelayCause::Stopped } else { DelayCause::NoCpu };
-        let parts = [
-            (self.output_ns, DelayCause::Output),
-            (self.cpu_ns, DelayCause::Work),
-            (rest_ns, rest),
-        ];
+        let parts =
+            [(output_ns, DelayCause::Output), (self.cpu_ns, DelayCause::Work), (rest_ns, rest)];
         let (longest_ns, cause) = parts.into_iter().max().unwrap_or_default();
         Delay { cause, longest_ns }
     }
@@ -117,6 +116,8 @@ mod tests {
         assert_eq!(slow.delay(), Delay { cause: DelayCause::NoCpu, longest_ns: 400 * MS });
         assert_eq!(cause(Interval { was_stopped: true, ..slow }), DelayCause::Stopped);
         assert_eq!(cause(Interval { output_ns: 300 * MS, ..slow }), DelayCause::Output);
+        let stopped = Interval { output_ns: 300 * MS, was_stopped: true, ..slow };
+        assert_eq!(cause(stopped), DelayCause::Stopped, "while it wrote");
         let working = Interval { cpu_ns: 250 * MS, was_stopped: true, ..slow };
         assert_eq!(working.delay(), Delay { cause: DelayCause::Work, longest_ns: 250 * MS });
     }

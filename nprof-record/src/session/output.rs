@@ -151,7 +151,8 @@ impl OpenOutput {
             written_ns: written_ns.clone(),
         };
         let writer = Writer::new(output, Encoding::Binary);
-        Ok(Stream { writer, error: None, written_ns, order: SampleOrder::default() })
+        let order = SampleOrder::default();
+        Ok(Stream { writer, has_reader: may_block, error: None, written_ns, order })
     }
 }
 
@@ -232,6 +233,8 @@ impl SampleOrder {
 #[derive(Debug)]
 pub(crate) struct Stream {
     writer: Writer<Output>,
+    /// True if another program reads it, which may be slow.
+    pub(crate) has_reader: bool,
     error: Option<io::Error>,
     written_ns: Rc<Cell<u64>>,
     order: SampleOrder,

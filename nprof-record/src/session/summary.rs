@@ -95,6 +95,8 @@ pub(crate) struct Summary {
     pub(crate) is_weighed: bool,
     /// The cause of most losses in rings; `None` if there were none.
     pub(crate) delay: Option<Delay>,
+    /// True if another program reads the stream while it is written.
+    pub(crate) has_reader: bool,
     pub(crate) open_mode: OpenMode,
     /// True if events could be opened for all tasks.
     pub(crate) may_open_system: bool,

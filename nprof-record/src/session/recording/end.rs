@@ -135,6 +135,7 @@ impl Recording {
             is_weighed: !plan.events.is_empty()
                 && plan.events.iter().all(|planned| planned.event.is_weighed()),
             delay,
+            has_reader: stream.has_reader,
             open_mode: plan.common.open_mode,
             may_open_system: plan.may_open_system,
             has_priority,

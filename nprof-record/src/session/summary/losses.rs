@@ -35,6 +35,9 @@ impl Summary {
             _ if longest_ns < SHORT_DELAY_NS => {
                 format!("records came in a burst; {}", self.fewer())
             }
+            DelayCause::Output if !self.has_reader => format!(
+                "nprof-record waited {time} for writes to its file; write to a faster file system, such as /dev/shm"
+            ),
             DelayCause::Output => format!(
                 "nprof-record waited {time} for the reader of its output; write to a file with -o, \
                  and read it later"

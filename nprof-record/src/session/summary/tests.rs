@@ -243,7 +243,9 @@ fn full_rings_name_their_cause_and_its_remedy() {
         let delay = Some(Delay { cause, longest_ns: 600_000_000 });
         let lost = BTreeMap::from([(Cause::Ring, 3)]);
         let subject = Some("the command");
-        let summary = Summary { lost, delay, has_priority, open_mode, subject, ..summary() };
+        let has_reader = true;
+        let summary =
+            Summary { lost, delay, has_priority, open_mode, subject, has_reader, ..summary() };
         summary.warnings().remove(0)
     };
     let system = OpenMode::System;
@@ -257,6 +259,10 @@ fn full_rings_name_their_cause_and_its_remedy() {
         let no_cpu = warning(DelayCause::NoCpu, false, mode);
         assert!(no_cpu.ends_with("run it as root or with CAP_SYS_NICE"), "{no_cpu}");
     }
+    let (delay, lost) =
+        (Delay { cause: DelayCause::Output, longest_ns: 600_000_000 }, [(Cause::Ring, 3)].into());
+    let of_file = Summary { lost, delay: Some(delay), ..summary() }.warnings().remove(0);
+    assert!(of_file.contains("for writes to its file") && !of_file.contains("-o"), "{of_file}");
     let delay = Some(Delay { cause: DelayCause::NoCpu, longest_ns: 600_000_000 });
     let (lost, lost_others) = (BTreeMap::from([(Cause::Ring, 3)]), 4);
     let subject = Some("the command");
