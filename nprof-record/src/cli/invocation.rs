@@ -22,7 +22,6 @@ use crate::convert::waits::{Random, WaitState};
 use crate::event::PreloadedEvent;
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
-use crate::os::load::may_have_realtime_priority;
 use crate::perf::calls::tracer::CallTracer;
 use crate::perf::open::{NoLockedMemory, OpenTarget};
 use crate::perf::plan::{OpenMode, Plan};
@@ -242,9 +241,7 @@ impl Invocation<'_> {
         open_target: OpenTarget<'_>,
     ) -> anyhow::Result<(Option<RingSet>, Option<WaitMeter>)> {
         let (tracer, calls) = (self.tracer.as_ref(), self.calls.as_ref());
-        let has_priority = may_have_realtime_priority();
-        let open =
-            || RingSet::open(&self.plan, &self.cpus, open_target, has_priority, tracer, calls);
+        let open = || RingSet::open(&self.plan, &self.cpus, open_target, tracer, calls);
         let mut switch_ring = switches::RING_BYTES;
         loop {
             // First, as the rings of samples take all the memory that may be locked.

@@ -14,7 +14,7 @@ pub(crate) fn must_wait_for_cpu(cpus: usize) -> bool {
 /// True if the recorder may have a real-time priority. A capability does not show it: in a user
 /// namespace it gives no such right, and RLIMIT_RTPRIO gives the right without it. So a thread that
 /// ends at once tries.
-pub(crate) fn may_have_realtime_priority() -> bool {
+fn may_have_realtime_priority() -> bool {
     let tried = std::thread::Builder::new().spawn(sys::raise_priority);
     let priority = tried.ok().and_then(|thread| thread.join().ok());
     priority == Some(Priority::Realtime)

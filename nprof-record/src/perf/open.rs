@@ -22,7 +22,7 @@ use crate::perf::plan::{OpenMode, Plan, TryOpen};
 use crate::perf::record::{RawData, SampleLayout};
 use crate::perf::ring_reader::{ChunkEvent, CpuRing, DrainLevels, OpenEvent};
 use crate::perf::ring_set::RingSet;
-use crate::perf::ring_size::{Span, ring_size};
+use crate::perf::ring_size::ring_size;
 use crate::perf::time_merge::TimeMerge;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::sys::{self, EventTarget, Ring};
@@ -88,13 +88,11 @@ impl RingSet {
     ///
     /// Those of perf_event_open(2) and mmap(2), with a remedy.
     ///
-    /// `has_priority` is true if the recorder will have a real-time priority. `waits` are the BPF programs that
-    /// measure waiting, if they do, and `calls` those that count calls.
+    /// `waits` are the BPF programs that measure waiting, if they do, and `calls` those that count calls.
     pub(crate) fn open(
         plan: &Plan,
         cpus: &[u32],
         open_target: OpenTarget<'_>,
-        has_priority: bool,
         waits: Option<&Rc<WaitTracer>>,
         calls: Option<&Rc<CallTracer>>,
     ) -> anyhow::Result<Self> {
@@ -106,7 +104,7 @@ impl RingSet {
             let writers = u64::from(copies_waits) + u64::from(!with_bpf_copier.is_empty());
             let room = writers * CHUNK_ROOM;
             let bytes = plan.bytes_per_second(with_bpf_copier);
-            ring_size(bytes, Span::of(plan, has_priority), room, cpus.len(), page).max(least)
+            ring_size(bytes, room, cpus.len(), page).max(least)
         };
         let mut with_bpf_copier = plan.with_bpf_copier();
         let mut wanted = size(&with_bpf_copier);

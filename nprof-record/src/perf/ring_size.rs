@@ -1,8 +1,6 @@
 //! The size of the rings for samples. Pure.
 
-use nprof_stream::Measure;
-
-use crate::event::{Event, SamplingPeriod, StackMode, Waiting};
+use crate::event::{SamplingPeriod, StackMode, Waiting};
 use crate::perf::plan::Plan;
 
 impl Plan {
@@ -37,34 +35,6 @@ impl Plan {
     }
 }
 
-/// The length of records for which a ring has room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Span {
-    /// A quarter of a second: less is too little if the recorder has to wait for a CPU, or if records come in
-    /// bursts.
-    Quarter,
-    /// A twelfth: a recorder with a real-time priority gets the CPU at once, and is kept from it by the kernel for
-    /// 50 ms of a second at most (sched_rt_runtime_us in sched(7)). This takes 5 ms less at 4999 Hz, a twentieth
-    /// of the recorder's CPU time for ten seconds.
-    Twelfth,
-}
-
-impl Span {
-    /// Returns the span for the events of a plan.
-    pub(crate) fn of(plan: &Plan, has_priority: bool) -> Self {
-        let is_clock = |event: &Event| event.measure == Measure::CpuTime;
-        let is_steady = plan.events.iter().all(|planned| is_clock(&planned.event));
-        if has_priority && is_steady { Self::Twelfth } else { Self::Quarter }
-    }
-
-    fn parts_of_second(self) -> u64 {
-        match self {
-            Self::Quarter => 4,
-            Self::Twelfth => 12,
-        }
-    }
-}
-
 /// Assumed samples per second of an event with a period of 1.
 const EACH: u64 = 10_000;
 
@@ -75,20 +45,15 @@ const RING_MAX: u64 = 32 << 20;
 /// The most bytes of all rings for samples together.
 const RINGS_MAX: u64 = 256 << 20;
 
-/// Returns the bytes of a ring for samples: the records of a span, and `room` for stack chunks. May be
-/// lowered if too little memory can be locked.
-pub(crate) fn ring_size(
-    bytes_per_second: u64,
-    span: Span,
-    room: u64,
-    cpus: usize,
-    page: usize,
-) -> usize {
+/// Returns the bytes of a ring for samples: a quarter of a second of records, and `room` for stack
+/// chunks. May be lowered if too little memory can be locked.
+pub(crate) fn ring_size(bytes_per_second: u64, room: u64, cpus: usize, page: usize) -> usize {
     let share = RINGS_MAX / cpus.max(1) as u64;
-    let requested = (bytes_per_second / span.parts_of_second()).saturating_add(room);
+    let requested = (bytes_per_second / 4).saturating_add(room);
     let requested = requested.min(share).min(RING_MAX).max(page as u64);
     let size = usize::try_from(requested).unwrap_or(usize::MAX);
-    // mmap(2) of a ring takes a power of two pages. Rounded up: the span is the least.
+    // mmap(2) of a ring takes a power of two pages. Rounded up: less than a quarter of a second is
+    // too little if the recorder has to wait for a CPU.
     match size.checked_next_power_of_two() {
         Some(up) if up as u64 <= share => up,
         _ => 1 << size.ilog2(),
@@ -101,14 +66,11 @@ mod tests {
 
     #[test]
     fn ring_size_is_a_power_of_two_within_its_share() {
-        use Span::{Quarter, Twelfth};
-        assert_eq!(ring_size(33 << 20, Quarter, 0, 2, 4096), 16 << 20);
-        assert_eq!(ring_size(32 << 20, Quarter, 0, 2, 4096), 8 << 20);
-        assert_eq!(ring_size(46 << 20, Quarter, 4 << 20, 2, 4096), 16 << 20);
-        assert_eq!(ring_size(46 << 20, Twelfth, 4 << 20, 2, 4096), 8 << 20);
-        assert_eq!(ring_size(330 << 20, Quarter, 0, 2, 4096), 32 << 20);
-        assert_eq!(ring_size(330 << 20, Quarter, 0, 256, 4096), 1 << 20);
-        assert_eq!(ring_size(0, Twelfth, 0, 4, 4096), 4096);
-        assert_eq!(ring_size(u64::MAX, Quarter, 0, 0, 65536).count_ones(), 1);
+        assert_eq!(ring_size(33 << 20, 0, 2, 4096), 16 << 20);
+        assert_eq!(ring_size(32 << 20, 0, 2, 4096), 8 << 20);
+        assert_eq!(ring_size(330 << 20, 0, 2, 4096), 32 << 20);
+        assert_eq!(ring_size(330 << 20, 0, 256, 4096), 1 << 20);
+        assert_eq!(ring_size(0, 0, 4, 4096), 4096);
+        assert_eq!(ring_size(u64::MAX, 0, 0, 65536).count_ones(), 1);
     }
 }

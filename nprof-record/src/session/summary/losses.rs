@@ -6,7 +6,7 @@ use super::{Summary, duration};
 use crate::perf::plan::OpenMode;
 use crate::session::delays::DelayCause;
 
-/// Delays below this fill no ring by themselves: rings for samples last a twelfth of a second, or
+/// Delays below this fill no ring by themselves: rings for samples last a quarter of a second, or
 /// a few times this where little memory can be locked.
 const SHORT_DELAY_NS: u64 = 20_000_000;
 
