@@ -464,7 +464,7 @@ fn child_has_the_blocks_of_a_parent_that_executes_another_program() {
                 free(blocks[0]);
                 _exit(0);
             }
-            return execl(\"/bin/sleep\", \"sleep\", \"0.1\", (char *)0);
+            return execl(\"/bin/sleep\", \"sleep\", \"0.5\", (char *)0);
         }";
     let Some(program) = compile(&directory, source) else { return };
     let heap = recorded(&directory, &program, &["-e", "heap:256k"]);
