@@ -36,6 +36,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use nprof_stream::NodeId;
+use nprof_stream::number::total;
 use rustc_hash::FxHashMap;
 
 use crate::convert::allocations::block::Block;
@@ -324,10 +325,8 @@ impl LiveSet {
     /// Returns the time of the peak: of two, that with more bytes by the half that did not choose it. Where they
     /// differ, the other one is rather a moment that chance has lifted.
     fn peak_ns(&self) -> u64 {
-        let [first, second] = [0, 1].map(|side| {
-            let weights = self.nodes.values().map(|sum| sum.at_peak(side).weight());
-            weights.fold(0, u64::saturating_add)
-        });
+        let [first, second] =
+            [0, 1].map(|side| total(self.nodes.values().map(|sum| sum.at_peak(side).weight())));
         self.sides[usize::from(self.is_split && second > first)].peak_ns
     }
 
@@ -335,9 +334,8 @@ impl LiveSet {
     /// if they have more bytes by the estimate.
     pub(crate) fn peak_until(&self, end_ns: u64) -> (u64, Vec<(NodeId, Blocks)>) {
         let (at_peak, live) = (self.at_peak(), self.live());
-        let [peak, end] = [&at_peak, &live].map(|rows| {
-            rows.iter().map(|(_, blocks)| blocks.weight()).fold(0, u64::saturating_add)
-        });
+        let [peak, end] =
+            [&at_peak, &live].map(|rows| total(rows.iter().map(|(_, blocks)| blocks.weight())));
         if end > peak { (end_ns, live) } else { (self.peak_ns(), at_peak) }
     }
 

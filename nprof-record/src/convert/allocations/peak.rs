@@ -28,11 +28,10 @@ pub(super) struct NodeSum {
 impl NodeSum {
     /// Keeps the blocks that a side reports, before their first change since its peak. True if this is the first.
     pub(super) fn keep_at_peak(&mut self, side: usize) -> bool {
-        let view = &mut self.views[side];
-        let is_first = !view.has_changed;
+        let is_first = !self.views[side].has_changed;
         if is_first {
-            view.at_peak = Blocks { sums: view.now, largest: self.sizes.largest() };
-            view.has_changed = true;
+            let at_peak = self.at_peak(side);
+            self.views[side] = View { at_peak, has_changed: true, ..self.views[side] };
         }
         is_first
     }
